@@ -1,0 +1,112 @@
+"""What the three command lines share: exit codes, one-line errors, progress on stderr."""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import click
+
+from evalkit.errors import EvalkitError, ExitCode
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
+
+def run(group: click.Group, argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command group and leave the process with the exit code of the contract.
+
+    A command returns None (0) or an exit code. Errors of the user's making are one line on stderr; a traceback
+    appears only for a fault of ours, exit code 70.
+    """
+    try:
+        result = group.main(args=None if argv is None else list(argv), standalone_mode=False)
+        code = int(result) if isinstance(result, int) else int(ExitCode.OK)
+        sys.stdout.flush()
+    except EvalkitError as error:
+        code = _report(str(error), int(error.exit_code))
+    except click.exceptions.Exit as error:
+        code = error.exit_code
+    except click.ClickException as error:
+        code = _report(error.format_message(), int(ExitCode.INPUT))
+    except (click.Abort, KeyboardInterrupt):
+        code = _report("interrupted; what was finished is kept", int(ExitCode.INCOMPLETE))
+    except BrokenPipeError:
+        # The reader of our output (head, less) went away: not an error, but Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = int(ExitCode.OK)
+    except Exception:
+        # The last line of defence: whatever reaches it is our fault and is shown in full, so that it can be reported.
+        traceback.print_exc()
+        code = _report("this is a fault of evalkit; please report it with the lines above", int(ExitCode.FAULT))
+    sys.exit(code)
+
+
+def _report(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    sys.stderr.write(f"error: {line}\n")
+    return code
+
+
+class Progress(Protocol):
+    """Progress of long work: tasks with a known total, advanced step by step."""
+
+    def start(self, name: str, total: int) -> int:
+        """Begin a task and return its handle."""
+        ...
+
+    def advance(self, task: int, steps: int = 1) -> None:
+        """Report `steps` more units done."""
+        ...
+
+
+class SilentProgress:
+    """Shows nothing."""
+
+    def start(self, name: str, total: int) -> int:
+        """Begin a task; there is only one handle."""
+        return 0
+
+    def advance(self, task: int, steps: int = 1) -> None:
+        """Nothing to show."""
+
+
+class _BarProgress:
+    def __init__(self, bars: Any) -> None:
+        self._bars = bars
+
+    def start(self, name: str, total: int) -> int:
+        task: TaskID = self._bars.add_task(name, total=total)
+        return int(task)
+
+    def advance(self, task: int, steps: int = 1) -> None:
+        self._bars.advance(task, steps)
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Progress bars on stderr; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield SilentProgress()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=Console(stderr=True)) as bars:
+        yield _BarProgress(bars)
+
+
+def say(message: str) -> None:
+    """A line for the person at the terminal, on stderr."""
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()

@@ -1,0 +1,82 @@
+"""Files and folders that appear whole or not at all."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import InputError
+
+
+def write_bytes_atomic(path: Path, data: bytes) -> None:
+    """Write `data` to `path`: a temporary file beside it, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes the file private to its owner; the usual umask applies to what we publish.
+        os.chmod(name, 0o666 & ~_umask())
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json_atomic(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON for people to read; NaN and infinities are refused."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    write_bytes_atomic(path, (text + "\n").encode())
+
+
+@contextmanager
+def folder_atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `path` when the block ends without an error.
+
+    Raises:
+        InputError: `path` exists already.
+    """
+    if path.exists():
+        raise InputError(f"{path}: exists already; remove it or choose another folder")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        yield staging
+        staging.chmod(0o777 & ~_umask())
+        staging.rename(path)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+
+
+def read_text(path: Path) -> str:
+    """Read a UTF-8 text file.
+
+    Raises:
+        InputError: the file is missing, a folder, unreadable, or not UTF-8 text.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder, a file is needed") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file to UTF-8") from None
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,146 @@
+"""Compare two models on the samples that both hold: the change of every metric with its paired interval."""
+
+from collections.abc import Mapping
+
+from evalkit.gate.comparison import ComparedMetric, Comparison, Difference
+from evalkit.gate.families import evidence_kinds
+from evalkit.gate.pairing import KINDS, Pairing, pair
+from evalkit.metrics.context import MetricContext
+from evalkit.metrics.estimators import MetricKey, NamedEstimator
+from evalkit.metrics.evaluate import build_estimators
+from evalkit.metrics.result import MetricResult
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.results_io import Results
+from evalkit.statistics.paired import PairedChange, paired_change
+
+
+def compare(
+    candidate: Evidence,
+    baseline: Evidence,
+    ctx: MetricContext,
+    candidate_results: Results,
+    baseline_results: Results,
+) -> Comparison:
+    """Measure both models on their common samples, and the change of every metric that both have.
+
+    Args:
+        candidate, baseline: all evidence of both models.
+        ctx: settings of the evaluation; its confidence and seed are those of the intervals.
+        candidate_results, baseline_results: of the same evidence; they say which metrics there are and how each
+            was measured.
+
+    Raises:
+        InputError: an id is recorded twice.
+    """
+    pairing = pair(candidate, baseline, ctx.dialogues)
+    same_model = candidate_results.model_digest == baseline_results.model_digest
+    ours = _by_key(build_estimators(pairing.candidate, ctx))
+    theirs = _by_key(build_estimators(pairing.baseline, ctx))
+    others = {_key(metric): metric for metric in baseline_results.metrics}
+    metrics = []
+    for metric in candidate_results.metrics:
+        other = others.get(_key(metric))
+        if other is None:
+            continue
+        problem = _not_comparable(metric, other, same_model)
+        sides = (ours.get(_key(metric)), theirs.get(_key(metric)))
+        metrics.append(_compared(metric, other, sides, pairing, ctx, problem))
+    return Comparison(
+        run_id=candidate_results.run_id,
+        plan_sha256=candidate_results.plan_sha256,
+        model_digest=candidate_results.model_digest,
+        baseline_model_digest=baseline_results.model_digest,
+        baseline_complete=baseline_results.complete,
+        baseline_counts=baseline_results.counts,
+        pairs={kind: pairing.counts(kind) for kind in KINDS},
+        metrics=tuple(metrics),
+    )
+
+
+def _compared(
+    metric: MetricResult,
+    other: MetricResult,
+    sides: tuple[NamedEstimator | None, NamedEstimator | None],
+    pairing: Pairing,
+    ctx: MetricContext,
+    problem: str | None,
+) -> ComparedMetric:
+    ours, theirs = sides
+    changes: dict[str, PairedChange] = {}
+    if problem is None:
+        problem = _unmeasured("candidate", ours) or _unmeasured("baseline", theirs)
+    if problem is None and ours is not None and theirs is not None:
+        # _unmeasured has made sure that both estimators exist.
+        assert ours.estimator is not None and theirs.estimator is not None
+        for kind in ("absolute", "relative"):
+            changes[kind] = paired_change(ours.estimator, theirs.estimator, kind, ctx.confidence, ctx.seed)
+    absolute = changes.get("absolute")
+    return ComparedMetric(
+        name=metric.name,
+        k=metric.k,
+        slice=metric.slice,
+        unit=metric.unit,
+        direction=metric.direction,
+        candidate=None if absolute is None else absolute.candidate,
+        baseline=None if absolute is None else absolute.baseline,
+        absolute=_difference(changes.get("absolute"), problem),
+        relative=_difference(changes.get("relative"), problem),
+        n=0 if absolute is None else absolute.n,
+        clusters=0 if absolute is None else absolute.clusters,
+        coverage=_coverage(metric, ours, theirs, pairing),
+        signature=metric.signature,
+        baseline_signature=other.signature,
+        action=metric.action,
+    )
+
+
+def _not_comparable(metric: MetricResult, other: MetricResult, same_model: bool) -> str | None:
+    if same_model:
+        return "candidate and baseline are the same model (equal model_digest)"
+    if metric.signature != other.signature:
+        return f"measured in different ways: {metric.signature} and {other.signature}"
+    if metric.value is None:
+        return f"the candidate has no value: {metric.reason}"
+    if other.value is None:
+        return f"the baseline has no value: {other.reason}"
+    return None
+
+
+def _unmeasured(side: str, named: NamedEstimator | None) -> str | None:
+    if named is None or named.estimator is None:
+        reason = "not measured on the paired samples" if named is None else named.reason
+        return f"the {side} has no value: {reason}"
+    return None
+
+
+def _difference(change: PairedChange | None, problem: str | None) -> Difference:
+    if change is None:
+        return Difference(None, problem or "not compared")
+    return Difference(
+        value=change.value,
+        reason=change.reason,
+        interval=change.interval,
+        bounds=change.bounds,
+        interval_reason=change.interval_reason,
+    )
+
+
+def _coverage(
+    metric: MetricResult, ours: NamedEstimator | None, theirs: NamedEstimator | None, pairing: Pairing
+) -> float | None:
+    """The smallest of: paired among planned, and what each model's metric covers of the paired samples."""
+    shares = [pairing.coverage(evidence_kinds(metric.name), metric.slice)]
+    shares += [named.coverage for named in (ours, theirs) if named is not None]
+    known = [share for share in shares if share is not None]
+    return min(known) if len(known) == len(shares) else None
+
+
+def _key(metric: MetricResult) -> MetricKey:
+    return MetricKey(metric.name, metric.k, metric.slice)
+
+
+def _by_key(
+    named: Mapping[MetricKey, NamedEstimator] | list[NamedEstimator],
+) -> dict[MetricKey, NamedEstimator]:
+    items = named.values() if isinstance(named, Mapping) else named
+    return {item.key: item for item in items}

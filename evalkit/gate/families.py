@@ -1,0 +1,29 @@
+"""Which kind of evidence a metric stands on: errors there are errors of the metric."""
+
+# By the first part of the metric's name. A metric may stand on several kinds.
+_KINDS: dict[str, tuple[str, ...]] = {
+    "perplexity": ("text",),
+    "bits_per_byte": ("text",),
+    "rate": ("text",),
+    "logits": ("text",),
+    "robustness": ("text",),
+    "risk": ("risk",),
+    "dialogue": ("turn",),
+    "latency": ("turn",),
+    "cache": ("turn",),
+}
+_ALL = ("text", "risk", "turn")
+
+# Statuses that count as errors. A model fault is a failure of the model and already counts in its metrics;
+# a skipped sample lowers the coverage.
+ERROR_STATUSES = {"text": "error", "risk": "error", "turn": "infrastructure_fault"}
+
+NOUNS = {"text": "texts", "risk": "decisions", "turn": "dialogues"}
+
+
+def evidence_kinds(metric: str) -> tuple[str, ...]:
+    """The kinds of evidence (text, risk, turn) under a metric.
+
+    Every kind where the name doesn't say (calibration/*, business/*), so that an error anywhere is seen.
+    """
+    return _KINDS.get(metric.partition("/")[0], _ALL)

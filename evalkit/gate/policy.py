@@ -1,0 +1,66 @@
+"""The release policy: read from its file, checked against the registry, named by its digest."""
+
+from pathlib import Path
+from typing import Any
+
+from evalkit.canonical import sha256_json
+from evalkit.errors import InputError
+from evalkit.gate.condition import Condition
+from evalkit.metrics.registry import spec_for
+from evalkit.scenario.schema import Policy, Rule
+from evalkit.yaml_source import FieldPath, YamlSource
+
+
+def resolve_policy(policy: Policy) -> dict[str, Any]:
+    """The policy with its defaults written out, as the verdict embeds it; `Policy` reads it back."""
+    return policy.model_dump(mode="json", exclude_none=True)
+
+
+def policy_digest(policy: Policy) -> str:
+    """SHA-256 over the canonical JSON of the resolved policy, wherever it is written."""
+    return sha256_json(resolve_policy(policy))
+
+
+def load_policy(path: Path) -> Policy:
+    """Read a policy from a file of its own.
+
+    Raises:
+        InputError: the first problem, with file, line and field path.
+    """
+    source = YamlSource(path)
+    policy = source.parse(Policy)
+    check_policy(policy, source, ())
+    return policy
+
+
+def check_policy(policy: Policy, source: YamlSource, at: FieldPath) -> None:
+    """Check what the schema can't: that every rule can fail at all.
+
+    Args:
+        policy: to be checked.
+        source: the file that holds it, for line numbers.
+        at: where in the file it stands, e.g. ("gate",).
+
+    Raises:
+        InputError: the first problem.
+    """
+    for index, rule in enumerate(policy.rules):
+        problem = rule_problem(rule)
+        if problem is not None:
+            field, message = problem
+            raise source.error((*at, "rules", index, *field), message)
+
+
+def rule_problem(rule: Rule) -> tuple[FieldPath, str] | None:
+    """The field and what is wrong with it, or None."""
+    condition = Condition.of(rule)
+    try:
+        spec = spec_for(rule.metric)
+    except InputError as error:
+        return (("metric",), str(error))
+    if condition.kind == "change" and condition.direction != spec.direction:
+        return (
+            condition.field,
+            f"{rule.metric} is better when {spec.direction}: this limits an improvement, not a regression",
+        )
+    return None

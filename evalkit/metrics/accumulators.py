@@ -1,0 +1,52 @@
+"""Exact sums: float32 statistics as whole multiples of 2**-30, added as integers.
+
+Integer addition is exact in any order, so neither batches nor shards nor a resume can move a bit of a sum. A
+float64 holds such a sum exactly below 2**23 (8.4 million nats), and `math.fsum` adds several exactly beyond
+that.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+FRACTION_BITS = 30
+UNIT = 2.0**-FRACTION_BITS
+
+_LARGEST_EXACT = 1 << 53
+
+
+def to_fixed(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """Round finite statistics to whole multiples of `UNIT`, shape kept.
+
+    A float32 of magnitude 2**-7 or more is such a multiple already; smaller ones move by at most 2**-31.
+    """
+    fixed: npt.NDArray[np.int64] = np.rint(values.astype(np.float64) * 2.0**FRACTION_BITS).astype(np.int64)
+    return fixed
+
+
+def from_fixed(total: int) -> float:
+    """The float64 that equals `total` units.
+
+    Raises:
+        OverflowError: no float64 equals it.
+    """
+    total = int(total)
+    if abs(total) > _LARGEST_EXACT:
+        raise OverflowError(f"a sum of {total * UNIT:.0f} is too large to be exact")
+    return total * UNIT
+
+
+def class_sums(
+    fixed: npt.NDArray[np.int64], classes: npt.NDArray[np.int64], n_classes: int
+) -> npt.NDArray[np.int64]:
+    """Sums by class, exact.
+
+    Args:
+        fixed: shape (statistics, tokens).
+        classes: class of each token, shape (tokens,), in [0, n_classes).
+        n_classes: columns of the result.
+
+    Returns:
+        Shape (statistics, n_classes).
+    """
+    member = classes[np.newaxis, :] == np.arange(n_classes)[:, np.newaxis]
+    return np.stack([np.where(member, row, 0).sum(axis=1) for row in fixed])

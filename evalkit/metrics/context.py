@@ -1,0 +1,69 @@
+"""What metrics need to know beside the evidence."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class RiskSetup:
+    """Labels in scenario order, the high-risk one, and the recall that the threshold must reach on the calibration part."""
+
+    labels: tuple[str, ...]
+    high_risk: str
+    recall: float
+
+
+@dataclass(frozen=True)
+class DialogueSetup:
+    """What was planned, so that missing trials show as lost coverage.
+
+    Attributes:
+        dialogue_ids: every planned dialogue.
+        trials: planned trials of each; where nothing varies between trials they are copies and count as one.
+        varies: whether trials have a source of variation (paraphrase, typos, sampling temperature above 0).
+        population: sample (intervals over dialogues) or fixed (rates are facts of that list).
+        turns: number of turns of each dialogue.
+        first_token_ms, turn_overhead_ms: latency budgets, or None.
+        unvaried: dialogues whose trials are copies although others vary (nothing in them can be paraphrased).
+        tags: of each dialogue, for slices.
+        satisfaction_error: mean absolute error of the flow's satisfaction predictor on held-out data, from its
+            model card; None where there is no card.
+        satisfaction_data: what the predictor learnt from, generated or rated, from its model card.
+    """
+
+    dialogue_ids: tuple[str, ...]
+    trials: int
+    varies: bool
+    population: Literal["sample", "fixed"]
+    turns: dict[str, int]
+    first_token_ms: float | None = None
+    turn_overhead_ms: float | None = None
+    unvaried: tuple[str, ...] = ()
+    tags: dict[str, list[str]] = field(default_factory=dict)
+    satisfaction_error: float | None = None
+    satisfaction_data: str | None = None
+
+
+@dataclass(frozen=True)
+class MetricContext:
+    """Settings of one evaluation of the evidence.
+
+    Attributes:
+        confidence: of intervals (two-sided) and of each one-sided bound.
+        seed: of every bootstrap.
+        signatures: protocol signature by family: text, risk, dialogue.
+        absent: why a metric can't have a value, by metric name (e.g. perplexity/oov: no word counts).
+        k_values: the k of dialogue/pass_hat_k to report.
+        within: share-within-budget questions of the policy: (metric name, milliseconds).
+        slices: tags that rules ask for.
+    """
+
+    confidence: float
+    seed: int
+    signatures: dict[str, str]
+    risk: RiskSetup | None = None
+    dialogues: DialogueSetup | None = None
+    absent: dict[str, str] = field(default_factory=dict)
+    k_values: tuple[int, ...] = (1,)
+    within: tuple[tuple[str, float], ...] = ()
+    slices: tuple[str, ...] = ()

@@ -1,0 +1,257 @@
+"""Metrics of the multi-turn replay: reliability, consistency, hand-over, satisfaction, resolution, cache.
+
+Clusters are dialogues: trials and turns of one dialogue aren't independent. Trials that are copies of each
+other count once; trials that were lost around the model count as missing, shown as coverage.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from evalkit.metrics.context import DialogueSetup, MetricContext
+from evalkit.metrics.estimators import IntervalMethod, NamedEstimator, RatioEstimator, ShareEstimator
+from evalkit.metrics.trials import Trial, TrialSet, group_trials
+from evalkit.runs.evidence import Evidence
+from evalkit.statistics.passk import pass_hat_k
+
+
+@dataclass(frozen=True)
+class _View:
+    """The trials of one slice, as every metric below reads them."""
+
+    setup: DialogueSetup
+    trials: TrialSet
+    slice: str | None
+
+    @property
+    def scored(self) -> list[Trial]:
+        """Independent trials that gave a result."""
+        return [trial for trial in self.trials.independent() if trial.outcome != "missing"]
+
+    @property
+    def method(self) -> IntervalMethod | None:
+        """A fixed list whose trials don't vary is measured whole: its rates are facts, each its own bound."""
+        whole = self.setup.population == "fixed" and len(self.trials.copies) == len(self.trials.dialogue_ids)
+        return "fixed-population" if whole else None
+
+
+def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
+    """Every dialogue metric, over all dialogues and over each slice that some dialogue belongs to.
+
+    Raises:
+        InputError: the evidence holds two records of one turn.
+    """
+    setup = context.dialogues
+    if setup is None:
+        return []
+    found: list[NamedEstimator] = []
+    for name in dialogue_slices(context):
+        view = _View(setup, group_trials(evidence.turns, setup, name), name)
+        found += [_pass_hat_k(view, k) for k in context.k_values]
+        found += [_consistency(view), *_handover(view), _satisfaction(view), *_resolution(view), _reuse(view)]
+    return found
+
+
+def dialogue_slices(context: MetricContext) -> list[str | None]:
+    """All dialogues (None), then the asked slices that some dialogue belongs to."""
+    tags = {tag for own in context.dialogues.tags.values() for tag in own} if context.dialogues else set()
+    return [None, *(name for name in context.slices if name in tags)]
+
+
+def _pass_hat_k(view: _View, k: int) -> NamedEstimator:
+    counts, planned = view.trials.counts(), view.trials.planned
+    outcomes = {key: pass_hat_k(passed, done, k) for key, (passed, done) in counts.items()}
+    defined = {key: value for key, value in outcomes.items() if value is not None}
+    given = sum(min(counts[key][1], planned[key]) for key in defined)
+    total = sum(planned.values())
+    copies = view.trials.copies
+    details = {
+        "trials_passed": sum(passed for passed, _ in counts.values()),
+        "trials_with_result": sum(done for _, done in counts.values()),
+        "trials_planned": total,
+        "dialogues_of_copies": len(copies),
+        "flaky": sorted(key for key in counts if _is_flaky(view.trials.by_dialogue[key])),
+    }
+    reason = None
+    if not defined:
+        reason = f"no dialogue has {k} independent trials with a result"
+        if k > 1 and len(copies) == len(counts):
+            reason = (
+                f"nothing varies between trials, so they count as one; k = {k} needs a source of variation"
+            )
+    return NamedEstimator(
+        "dialogue/pass_hat_k",
+        k=k,
+        slice=view.slice,
+        estimator=_shares(((key, value, 1.0) for key, value in defined.items())) if defined else None,
+        reason=reason,
+        coverage=given / total if total else None,
+        details=details,
+        method=view.method,
+    )
+
+
+def _is_flaky(trials: Sequence[Trial]) -> bool:
+    return {"passed", "failed"} <= {trial.outcome for trial in trials}
+
+
+def _consistency(view: _View) -> NamedEstimator:
+    """Share of recall probes whose fact stands in the reply; how far back it was stated is in the details."""
+    asked: Counter[int] = Counter()
+    honoured: Counter[int] = Counter()
+    units = []
+    for trial in view.scored:
+        for turn in trial.turns:
+            probes = [item for item in turn.expectations if item.kind == "recalls"]
+            for probe, distance in zip(probes, turn.probe_distance, strict=True):
+                asked[distance] += 1
+                honoured[distance] += probe.passed
+                units.append((trial.dialogue_id, float(probe.passed), 1.0))
+    by_distance = [{"turns": key, "honoured": honoured[key], "asked": asked[key]} for key in sorted(asked)]
+    return _share(
+        view, "dialogue/consistency", units, "no dialogue asks for a fact", {"by_distance": by_distance}
+    )
+
+
+def _handover(view: _View) -> list[NamedEstimator]:
+    """Hand-over to a human, scored a dialogue: was it needed, did it come, in which turn.
+
+    Late turns are counted from the first turn that needs it; a hand-over that never came is late by all turns
+    left.
+    """
+    decided, needed, late = [], [], []
+    for trial in view.scored:
+        turns = trial.turns
+        key = trial.dialogue_id
+        done = next((turn for turn in turns if turn.handover), None)
+        first = next((turn for turn in turns if turn.handover_expected), None)
+        right = done is not None and bool(done.handover_expected)
+        if done is not None:
+            decided.append((key, float(right), 1.0))
+        if first is not None:
+            needed.append((key, float(right), 1.0))
+            end = turns[0].dialogue_turns if done is None else done.turn_index
+            late.append((key, float(max(0, end - first.turn_index)), 1.0))
+    if not any(turn.handover is not None for trial in view.scored for turn in trial.turns):
+        no_flow = "the flow decides no hand-over"
+        names = ("dialogue/handover_precision", "dialogue/handover_recall", "dialogue/late_turns")
+        return [_absent(view, name, no_flow) for name in names]
+    return [
+        _share(view, "dialogue/handover_precision", decided, "no dialogue was handed over"),
+        _share(view, "dialogue/handover_recall", needed, "no dialogue needs a hand-over"),
+        _mean(view, "dialogue/late_turns", late, "no dialogue needs a hand-over"),
+    ]
+
+
+def _satisfaction(view: _View) -> NamedEstimator:
+    """Mean predicted satisfaction of the answered turns.
+
+    The predictor errs, and not independently from turn to turn: its mean absolute error on held-out data is
+    added to both sides of the interval.
+    """
+    units = [
+        (trial.dialogue_id, turn.satisfaction, 1.0)
+        for trial in view.scored
+        for turn in trial.turns
+        if turn.satisfaction is not None
+    ]
+    error = view.setup.satisfaction_error
+    details = {"predictor_error": error, "predictor_data": view.setup.satisfaction_data}
+    return _mean(
+        view, "dialogue/satisfaction", units, "the flow predicts no satisfaction", details, widen=error or 0.0
+    )
+
+
+def _resolution(view: _View) -> list[NamedEstimator]:
+    """Matters settled without a human: the last turn (and the dialogue's own rules) hold, nobody took over.
+
+    Dialogues that need a hand-over aren't the model's to settle and stay out. Turns are counted over settled
+    ones.
+    """
+    rate, turns = [], []
+    for trial in view.scored:
+        if any(turn.handover_expected for turn in trial.turns):
+            continue
+        last = trial.turns[-1]
+        handed_over = any(turn.handover for turn in trial.turns)
+        settled = last.status == "ok" and not handed_over and all(item.passed for item in last.expectations)
+        rate.append((trial.dialogue_id, float(settled), 1.0))
+        if settled:
+            turns.append((trial.dialogue_id, float(last.dialogue_turns), 1.0))
+    details = {"unresolved": len(rate) - len(turns)}
+    return [
+        _share(view, "dialogue/resolution_rate", rate, "every dialogue needs a hand-over"),
+        _mean(view, "dialogue/resolution_turns", turns, "no dialogue was resolved", details),
+    ]
+
+
+def _reuse(view: _View) -> NamedEstimator:
+    """Prompt tokens that the engine took from its cache, over all prompt tokens, in turns after the first.
+
+    A session's first turn has nothing to reuse and stays out. Every answered turn counts, copies included:
+    the cache is a matter of the machine, not of the text.
+    """
+    units = [
+        (trial.dialogue_id, float(turn.reused_tokens), float(turn.prompt_tokens))
+        for trials in view.trials.by_dialogue.values()
+        for trial in trials
+        for turn in trial.turns
+        if turn.turn_index > 0 and turn.prompt_tokens is not None and turn.reused_tokens is not None
+    ]
+    reused = sum(unit[1] for unit in units)
+    prompt = sum(unit[2] for unit in units)
+    reason = "no dialogue has a second turn that was answered"
+    details = {"reused_tokens": int(reused), "prompt_tokens": int(prompt)}
+    return _share(view, "cache/reuse_ratio", units if prompt else [], reason, details)
+
+
+_Unit = tuple[str, float, float]
+
+
+def _shares(units: Iterable[_Unit]) -> ShareEstimator:
+    clusters, numerators, denominators = zip(*units, strict=True)
+    return ShareEstimator.from_units(clusters, numerators, denominators)
+
+
+def _share(
+    view: _View, name: str, units: Sequence[_Unit], empty: str, details: Mapping[str, object] | None = None
+) -> NamedEstimator:
+    if not units:
+        return _absent(view, name, empty)
+    return _named(view, name, _shares(units), details or {})
+
+
+def _mean(
+    view: _View,
+    name: str,
+    units: Sequence[_Unit],
+    empty: str,
+    details: Mapping[str, object] | None = None,
+    widen: float = 0.0,
+) -> NamedEstimator:
+    if not units:
+        return _absent(view, name, empty)
+    clusters, numerators, denominators = zip(*units, strict=True)
+    return _named(
+        view, name, RatioEstimator.from_units(clusters, numerators, denominators), details or {}, widen
+    )
+
+
+def _named(
+    view: _View, name: str, estimator: RatioEstimator, details: Mapping[str, object], widen: float = 0.0
+) -> NamedEstimator:
+    return NamedEstimator(
+        name,
+        slice=view.slice,
+        estimator=estimator,
+        coverage=view.trials.coverage,
+        details=dict(details),
+        method=view.method,
+        widen=widen,
+    )
+
+
+def _absent(view: _View, name: str, reason: str) -> NamedEstimator:
+    if not view.scored:
+        reason = "no trial gave a result"
+    return NamedEstimator(name, slice=view.slice, reason=reason, coverage=view.trials.coverage)

@@ -1,0 +1,195 @@
+"""The one notion every interval and every comparison is built on: a statistic over independent clusters."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+
+# How a metric gets its interval (see evalkit.statistics.intervals):
+# cluster-bootstrap: percentile from 30 clusters on, bootstrap-t from 10, none below.
+# percentile: the same, but never bootstrap-t, for statistics with jumps (a median).
+# exact-binomial: Clopper-Pearson, with an effective n where a cluster holds several outcomes.
+# bootstrap-and-exact: the wider end of both, for a share whose definition is itself estimated (a threshold).
+# fixed-population: the value is a fact of a fixed list and its own bound.
+IntervalMethod = Literal[
+    "cluster-bootstrap", "percentile", "exact-binomial", "bootstrap-and-exact", "fixed-population"
+]
+
+_LOG_MAX = math.log(np.finfo(np.float64).max)
+
+
+class Estimator(Protocol):
+    """A statistic of clustered evidence that can be recomputed under cluster weights.
+
+    Attributes:
+        clusters: sorted ids of the independent units (texts' clusters, dialogues, decisions' clusters).
+        n: units in the denominator (tokens, decisions, dialogues, turns).
+        value: the statistic on the whole evidence from exact sums, or None where it is undefined.
+    """
+
+    @property
+    def clusters(self) -> tuple[str, ...]: ...
+
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def value(self) -> float | None: ...
+
+    def replicates(self, weights: FloatArray) -> FloatArray:
+        """The statistic under each row of cluster weights.
+
+        Args:
+            weights: shape (replicates, clusters): how often each cluster was drawn.
+
+        Returns:
+            Shape (replicates,); NaN where the statistic is undefined.
+        """
+        ...
+
+
+@runtime_checkable
+class Proportion(Protocol):
+    """An estimator of a share: it can say how many trials each cluster holds, and how many succeeded."""
+
+    def outcomes(self) -> tuple[FloatArray, FloatArray]:
+        """Successes and trials of each cluster, both of shape (clusters,)."""
+        ...
+
+
+class MetricKey(NamedTuple):
+    """What names one entry of results.json."""
+
+    name: str
+    k: int | None = None
+    slice: str | None = None
+
+
+@dataclass(frozen=True)
+class NamedEstimator:
+    """One metric of one model, ready for intervals and comparison.
+
+    Attributes:
+        name, k, slice: its key; unique among the metrics of a run.
+        estimator: None where the metric can't have a value; then `reason` says why.
+        reason: also set where the estimator exists but its value is None.
+        coverage: share of the planned units that gave a result; None where nothing was planned.
+        details: further fields of the result (p95, p99, counts).
+        method: overrules the registry's interval method (e.g. fixed-population).
+        widen: added to both sides of interval and bounds: a measured error that averaging doesn't remove.
+    """
+
+    name: str
+    k: int | None = None
+    slice: str | None = None
+    estimator: Estimator | None = None
+    reason: str | None = None
+    coverage: float | None = 1.0
+    details: dict[str, Any] = field(default_factory=dict)
+    method: IntervalMethod | None = None
+    widen: float = 0.0
+
+    @property
+    def key(self) -> MetricKey:
+        """Name, k and slice together."""
+        return MetricKey(self.name, self.k, self.slice)
+
+
+@dataclass(frozen=True, eq=False)
+class RatioEstimator:
+    """transform(scale * sum of numerators / sum of denominators) over clusters.
+
+    Sums are exact where the numerators are whole numbers or fixed-point (see `evalkit.metrics.accumulators`).
+
+    Attributes:
+        clusters: sorted, unique.
+        numerators, denominators: shape (clusters,); a cluster's own sums. Denominators aren't negative.
+        transform: "identity" or "exp" (perplexities).
+        scale: constant factor of the ratio (e.g. 1/ln 2).
+    """
+
+    clusters: tuple[str, ...]
+    numerators: FloatArray
+    denominators: FloatArray
+    transform: Literal["identity", "exp"] = "identity"
+    scale: float = 1.0
+
+    @classmethod
+    def from_units(
+        cls,
+        unit_clusters: Sequence[str],
+        numerators: Sequence[float] | FloatArray,
+        denominators: Sequence[float] | FloatArray,
+        transform: Literal["identity", "exp"] = "identity",
+        scale: float = 1.0,
+    ) -> Self:
+        """Sum units (texts, turns, probes) by their cluster.
+
+        Args:
+            unit_clusters: the cluster of each unit, in any order.
+            numerators, denominators: of each unit.
+            transform, scale: see the class.
+        """
+        clusters, index = group_clusters(unit_clusters)
+        size = len(clusters)
+        return cls(
+            clusters=clusters,
+            numerators=_sums(index, numerators, size),
+            denominators=_sums(index, denominators, size),
+            transform=transform,
+            scale=scale,
+        )
+
+    @property
+    def n(self) -> int:
+        """Units in the denominator."""
+        return round(math.fsum(self.denominators))
+
+    @property
+    def value(self) -> float | None:
+        """The ratio of the exact sums; None where the denominator is zero or the result is beyond float64."""
+        denominator = math.fsum(self.denominators)
+        if denominator == 0:
+            return None
+        ratio = self.scale * (math.fsum(self.numerators) / denominator)
+        if self.transform == "identity":
+            return ratio
+        return math.exp(ratio) if ratio <= _LOG_MAX else None
+
+    def replicates(self, weights: FloatArray) -> FloatArray:
+        """See `Estimator.replicates`; NaN where a replicate's denominator is zero."""
+        numerators, denominators = weights @ self.numerators, weights @ self.denominators
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = self.scale * (numerators / denominators)
+        ratio[denominators == 0] = np.nan
+        return np.exp(ratio) if self.transform == "exp" else ratio
+
+
+@dataclass(frozen=True, eq=False)
+class ShareEstimator(RatioEstimator):
+    """A ratio that counts successes (numerators) among trials (denominators), so that exact bounds apply."""
+
+    def outcomes(self) -> tuple[FloatArray, FloatArray]:
+        """See `Proportion.outcomes`."""
+        return self.numerators, self.denominators
+
+
+def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
+    """Who belongs to a cluster: sorted unique ids, and for each unit the index of its cluster.
+
+    Every interval and every comparison asks this function, so that they agree on the independent units.
+    """
+    clusters = tuple(sorted(set(unit_clusters)))
+    position = {cluster: index for index, cluster in enumerate(clusters)}
+    return clusters, np.fromiter(
+        (position[cluster] for cluster in unit_clusters), dtype=np.intp, count=len(unit_clusters)
+    )
+
+
+def _sums(index: npt.NDArray[np.intp], values: Sequence[float] | FloatArray, size: int) -> FloatArray:
+    return np.bincount(index, np.asarray(values, dtype=np.float64), size).astype(np.float64)

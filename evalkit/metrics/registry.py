@@ -1,0 +1,280 @@
+"""Every metric, declared once: name, unit, direction, interval method, and what to do when it is bad."""
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from evalkit.errors import InputError
+from evalkit.metrics.estimators import IntervalMethod
+from evalkit.metrics.result import Direction
+
+Family = Literal["text", "risk", "dialogue"]
+
+# The partition of tokens: the words of the precedence, then the frequency bands, then what no rule reaches.
+TOKEN_CLASSES = ("head", "middle", "long_tail", "oov", "domain", "other")
+
+_CLASS = "<class>"
+_ANY = (-math.inf, math.inf)
+_SHARE = (0.0, 1.0)
+_POSITIVE = (0.0, math.inf)
+_PERPLEXITY = (1.0, math.inf)
+
+
+@dataclass(frozen=True)
+class MetricSpec:
+    """The declaration of one metric, or of one family of names.
+
+    Attributes:
+        name: in full; `<class>` stands for any token class.
+        unit: of the value.
+        direction: which way is better.
+        family: whose protocol signature the number carries.
+        method: how the interval is made.
+        support: smallest and largest possible value.
+        action: what to do when the value is bad, with the value at which that is usually said.
+        log_scale: whether a small-sample interval is made on the logarithm.
+    """
+
+    name: str
+    unit: str
+    direction: Direction
+    family: Family
+    method: IntervalMethod
+    support: tuple[float, float]
+    action: str
+    log_scale: bool = False
+
+
+def _perplexity(name: str, action: str) -> MetricSpec:
+    return MetricSpec(
+        name, "ratio", "lower", "text", "cluster-bootstrap", _PERPLEXITY, action, log_scale=True
+    )
+
+
+def _logits(
+    name: str, unit: str, direction: Direction, support: tuple[float, float], action: str
+) -> list[MetricSpec]:
+    return [
+        MetricSpec(full, unit, direction, "text", "cluster-bootstrap", support, action)
+        for full in (name, f"{name}/{_CLASS}")
+    ]
+
+
+def _share(
+    name: str, direction: Direction, family: Family, method: IntervalMethod, action: str
+) -> MetricSpec:
+    return MetricSpec(name, "share", direction, family, method, _SHARE, action)
+
+
+def _dialogue(
+    name: str, unit: str, direction: Direction, support: tuple[float, float], action: str
+) -> MetricSpec:
+    return MetricSpec(name, unit, direction, "dialogue", "cluster-bootstrap", support, action)
+
+
+def _latency(name: str, action: str) -> MetricSpec:
+    return MetricSpec(name, "ms", "lower", "dialogue", "percentile", _POSITIVE, action)
+
+
+SPECS: tuple[MetricSpec, ...] = (
+    _perplexity(
+        "perplexity/token",
+        "5 % above the baseline: read the worst samples, then compare its training data with the baseline's.",
+    ),
+    _perplexity(
+        "perplexity/word",
+        "5 % above the baseline: as perplexity/token; it is the one to compare across tokenizers.",
+    ),
+    _perplexity(
+        "perplexity/byte",
+        "2 % above the baseline: as perplexity/token; comparable across tokenizers and languages.",
+    ),
+    MetricSpec(
+        "bits_per_byte",
+        "bits/byte",
+        "lower",
+        "text",
+        "cluster-bootstrap",
+        _POSITIVE,
+        "2 % above the baseline: as perplexity/token; comparable across tokenizers and languages.",
+        log_scale=True,
+    ),
+    _perplexity(
+        f"perplexity/{_CLASS}",
+        "10 % above the baseline: this class got worse than the rest; "
+        "look for its tokens in the training data and raise their share.",
+    ),
+    _perplexity(
+        "perplexity/without_oov",
+        "5 % above the baseline while perplexity/oov holds: the loss is general, not one of new words.",
+    ),
+    _share(
+        "rate/oov",
+        "lower",
+        "text",
+        "exact-binomial",
+        "above 0.05: the texts have moved away from the training data; refresh the word counts or the data.",
+    ),
+    *_logits(
+        "logits/entropy",
+        "nats",
+        "lower",
+        _POSITIVE,
+        "20 % from the baseline either way: up is a model unsure of itself, down with worse perplexity "
+        "is one that is sure and wrong.",
+    ),
+    *_logits(
+        "logits/margin",
+        "nats",
+        "higher",
+        _ANY,
+        "falling below the baseline by 0.2: right answers stand less clear of their rivals; "
+        "greedy decoding will flip more often.",
+    ),
+    *_logits(
+        "logits/rank",
+        "rank",
+        "lower",
+        _PERPLEXITY,
+        "20 % above the baseline: the right token has slipped down the list; read the worst tokens.",
+    ),
+    *[
+        _share(
+            name,
+            "higher",
+            "text",
+            "exact-binomial",
+            "0.02 below the baseline: greedy replies will differ; read the worst tokens of this class.",
+        )
+        for name in ("logits/top_k_accuracy", f"logits/top_k_accuracy/{_CLASS}")
+    ],
+    _share(
+        "risk/high_risk_recall",
+        "higher",
+        "risk",
+        "bootstrap-and-exact",
+        "below the operating point: high-risk cases pass unseen; add labelled ones and recalibrate.",
+    ),
+    _share(
+        "risk/false_reject_rate",
+        "lower",
+        "risk",
+        "bootstrap-and-exact",
+        "above 0.10: good customers are turned away; look at the decisions nearest to the threshold.",
+    ),
+    _share(
+        "risk/precision",
+        "higher",
+        "risk",
+        "bootstrap-and-exact",
+        "below 0.5: more than half of the rejections are wrong; look at the score histogram by label.",
+    ),
+    MetricSpec(
+        "risk/auc",
+        "share",
+        "higher",
+        "risk",
+        "percentile",
+        _SHARE,
+        "below 0.8: the labels' log-probabilities don't separate the cases; check prompts and training data.",
+    ),
+    _share(
+        "dialogue/pass_hat_k",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 0.8: open the failed dialogues; the first failed expectation says where it went wrong.",
+    ),
+    _share(
+        "dialogue/consistency",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 0.9: facts are lost between turns; look at the attention window and dropped turns.",
+    ),
+    _share(
+        "dialogue/handover_precision",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 0.9: colleagues get cases that the model could close; raise the hand-over threshold.",
+    ),
+    _share(
+        "dialogue/handover_recall",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 0.95: customers who need a person don't get one; check intents and words of the flow.",
+    ),
+    _dialogue(
+        "dialogue/late_turns",
+        "turns",
+        "lower",
+        _POSITIVE,
+        "above 1: hand-over comes, but late; lower its threshold or add words.",
+    ),
+    _dialogue(
+        "dialogue/satisfaction",
+        "score 1-5",
+        "higher",
+        (1.0, 5.0),
+        "below 3.5: read the lowest dialogues; mind the predictor's own error beside the value.",
+    ),
+    _share(
+        "dialogue/resolution_rate",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 0.8: open the unresolved dialogues by intent.",
+    ),
+    _dialogue(
+        "dialogue/resolution_turns",
+        "turns",
+        "lower",
+        _POSITIVE,
+        "one turn above the baseline: the model asks again for what it was told.",
+    ),
+    _latency(
+        "latency/first_token",
+        "above its budget: look at prefill, prompt length and cache/reuse_ratio.",
+    ),
+    _latency(
+        "latency/turn_overhead",
+        "above 15 ms: look at intent, hand-over and satisfaction timings of the server.",
+    ),
+    _latency(
+        "latency/per_token",
+        "20 % above the baseline: look at the engine, batch shapes and the machine's load.",
+    ),
+    _share(
+        "cache/reuse_ratio",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 0.85: look at the attention window and the cache budget.",
+    ),
+)
+
+_BY_NAME: dict[str, MetricSpec] = {
+    spec.name.replace(_CLASS, token_class): spec for spec in SPECS for token_class in TOKEN_CLASSES
+}
+
+
+def metric_names() -> tuple[str, ...]:
+    """Every name that a rule may use, in declaration order."""
+    return tuple(_BY_NAME)
+
+
+def spec_for(name: str) -> MetricSpec:
+    """The declaration of `name`.
+
+    Raises:
+        InputError: no metric has this name; the nearest names are given.
+    """
+    spec = _BY_NAME.get(name)
+    if spec is not None:
+        return spec
+    near = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"one of: {', '.join(_BY_NAME)}"
+    raise InputError(f"unknown metric {name!r}; {hint}")

@@ -1,0 +1,198 @@
+"""Dialogues as a report shows them: failures first, what each model said side by side, expectations checked off."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evalkit.metrics.trials import Trial, group_trials, turn_failed
+from evalkit.report import numbers
+from evalkit.report.source import ReportSource
+from evalkit.report.text import visible
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.records import TurnRecord
+
+# A report is read by people: failures matter, a few passed dialogues show what passing looks like.
+MAX_FAILED = 40
+MAX_PASSED = 8
+
+_PLURAL = {"passed": "passed", "failed": "failed", "missing": "without result"}
+
+
+@dataclass(frozen=True)
+class CheckView:
+    """One expectation and whether it held."""
+
+    passed: bool
+    text: str
+
+
+@dataclass(frozen=True)
+class ReplyView:
+    """What one model answered in one turn; failed marks the turn, facts are small print."""
+
+    text: str
+    failed: bool
+    fault: str
+    checks: tuple[CheckView, ...]
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TurnView:
+    """One turn: the user, and the reply of each model (None where it had ended before)."""
+
+    number: int
+    user: str
+    baseline_user: str
+    candidate: ReplyView | None
+    baseline: ReplyView | None
+
+
+@dataclass(frozen=True)
+class DialogueView:
+    """One dialogue, shown by its most telling trial."""
+
+    dialogue_id: str
+    locale: str
+    tags: tuple[str, ...]
+    outcome: str
+    baseline_outcome: str
+    summary: str
+    trial: int
+    failing: str
+    turns: tuple[TurnView, ...]
+
+
+@dataclass(frozen=True)
+class DialogueSection:
+    """The dialogues shown, and how many of each outcome there are in all."""
+
+    shown: tuple[DialogueView, ...]
+    counts: tuple[tuple[str, int], ...]
+    left_out: int
+    has_baseline: bool
+
+
+def dialogue_section(source: ReportSource) -> DialogueSection | None:
+    """The dialogues of a run, or None where it replayed none."""
+    ours = _trials(source, source.candidate)
+    if ours is None:
+        return None
+    theirs = (_trials(source, source.baseline) if source.baseline is not None else None) or {}
+    outcomes = {key: _dialogue_outcome(trials) for key, trials in ours.items()}
+    shown: list[DialogueView] = []
+    for outcome, most in (("failed", MAX_FAILED), ("missing", MAX_FAILED), ("passed", MAX_PASSED)):
+        # Dialogues that the baseline passed come first: those are what the candidate lost.
+        keys = sorted(
+            (key for key in ours if outcomes[key] == outcome),
+            key=lambda key: (_dialogue_outcome(theirs.get(key, ())) != "passed", key),
+        )
+        shown += [_dialogue(key, ours[key], theirs.get(key, ()), outcome) for key in keys[:most]]
+    counts = [
+        (_PLURAL[name], list(outcomes.values()).count(name)) for name in ("failed", "missing", "passed")
+    ]
+    return DialogueSection(
+        shown=tuple(shown),
+        counts=tuple((name, number) for name, number in counts if number),
+        left_out=len(ours) - len(shown),
+        has_baseline=bool(theirs),
+    )
+
+
+def _trials(source: ReportSource, evidence: Evidence) -> dict[str, tuple[Trial, ...]] | None:
+    setup = source.context.dialogues
+    return None if setup is None else group_trials(evidence.turns, setup).by_dialogue
+
+
+def _dialogue_outcome(trials: Sequence[Trial]) -> str:
+    """Failed if any trial failed, else missing if any is, else passed."""
+    found = {trial.outcome for trial in trials}
+    return next((outcome for outcome in ("failed", "missing", "passed") if outcome in found), "missing")
+
+
+def _dialogue(key: str, ours: Sequence[Trial], theirs: Sequence[Trial], outcome: str) -> DialogueView:
+    trial = next((trial for trial in ours if trial.outcome == outcome), None)
+    number = trial.trial if trial is not None else 0
+    other = next((item for item in theirs if item.trial == number), None)
+    first = next(iter([*(trial.turns if trial else ()), *(other.turns if other else ())]), None)
+    failing = next((turn for turn in trial.turns if turn_failed(turn)), None) if trial else None
+    return DialogueView(
+        dialogue_id=key,
+        locale=first.locale if first else "",
+        tags=tuple(first.tags) if first else (),
+        outcome=outcome,
+        baseline_outcome=_dialogue_outcome(theirs) if theirs else "",
+        summary=_summary(ours),
+        trial=number,
+        failing=_first_failure(failing) if failing else "",
+        turns=_turns(trial, other),
+    )
+
+
+def _summary(trials: Sequence[Trial]) -> str:
+    passed = sum(trial.outcome == "passed" for trial in trials)
+    return f"{passed} of {len(trials)} trials passed" if trials else "no trial was recorded"
+
+
+def _first_failure(turn: TurnRecord) -> str:
+    where = f"turn {turn.turn_index + 1}"
+    check = next((item for item in turn.expectations if not item.passed), None)
+    if check is None:
+        return f"{where}: {turn.reason or turn.status}"
+    return f"{where}: {check.kind} {_brief(check.want)}"
+
+
+def _turns(ours: Trial | None, theirs: Trial | None) -> tuple[TurnView, ...]:
+    candidate = {turn.turn_index: turn for turn in ours.turns} if ours else {}
+    baseline = {turn.turn_index: turn for turn in theirs.turns} if theirs else {}
+    views = []
+    for index in sorted({*candidate, *baseline}):
+        mine, other = candidate.get(index), baseline.get(index)
+        said = [turn.user_text for turn in (mine, other) if turn is not None]
+        views.append(
+            TurnView(
+                number=index + 1,
+                user=visible(said[0]),
+                baseline_user=visible(said[1]) if len(said) == 2 and said[1] != said[0] else "",
+                candidate=_reply(mine) if mine else None,
+                baseline=_reply(other) if other else None,
+            )
+        )
+    return tuple(views)
+
+
+def _reply(turn: TurnRecord) -> ReplyView:
+    facts = [
+        f"intent {turn.intent}" if turn.intent else "",
+        "handed over" if turn.handover else "",
+        f"satisfaction {turn.satisfaction:.1f}" if turn.satisfaction is not None else "",
+        f"first token {numbers.number(turn.first_token_ns / 1e6, 'ms')}"
+        if turn.first_token_ns is not None
+        else "",
+        f"{turn.reused_tokens} of {turn.prompt_tokens} tokens reused" if turn.prompt_tokens else "",
+    ]
+    return ReplyView(
+        text=visible(turn.text),
+        failed=turn_failed(turn),
+        fault=""
+        if turn.status == "ok"
+        else f"{turn.status.replace('_', ' ')}: {turn.reason or 'no reason given'}",
+        checks=tuple(
+            CheckView(item.passed, _check(item.kind, item.want, item.got, item.passed))
+            for item in turn.expectations
+        ),
+        facts=tuple(fact for fact in facts if fact),
+    )
+
+
+def _check(kind: str, want: object, got: object, passed: bool) -> str:
+    text = f"{kind} {_brief(want)}"
+    # For a text expectation `got` is the reply, which stands right above.
+    shows_got = not passed and kind in ("intent", "handover", "max_ms", "slots")
+    return f"{text}, got {_brief(got)}" if shows_got else text
+
+
+def _brief(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = visible(text)
+    return text if len(text) <= 120 else text[:117] + "…"

@@ -1,0 +1,59 @@
+"""What a report shows, read from a run folder: files as they were written, nothing computed again."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from evalkit.errors import InputError
+from evalkit.gate.comparison import Comparison, read_comparison
+from evalkit.gate.verdict import Verdict, read_verdict
+from evalkit.metrics.context import MetricContext
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.evidence_io import read_evidence
+from evalkit.runs.folder import RunFolder
+from evalkit.runs.plan import context_from_plan, read_plan
+from evalkit.runs.results_io import Results, read_results
+
+
+@dataclass(frozen=True)
+class ReportSource:
+    """One run, ready to be shown.
+
+    Attributes:
+        plan: plan.json.
+        context: the measurement settings that the plan holds.
+        verdict: the latest; None where the scenario has no gate.
+        baseline_results, comparison, baseline: None where the run has no baseline.
+    """
+
+    plan: dict[str, Any]
+    context: MetricContext
+    results: Results
+    candidate: Evidence
+    verdict: Verdict | None = None
+    baseline_results: Results | None = None
+    comparison: Comparison | None = None
+    baseline: Evidence | None = None
+
+
+def load_source(folder: RunFolder) -> ReportSource:
+    """Read a finished run.
+
+    Raises:
+        InputError: a file is missing or damaged.
+    """
+    plan = read_plan(folder)
+    if not folder.results.is_file():
+        raise InputError(
+            f"{folder.results}: no such file; finish the run with `evalkit resume {folder.path}`"
+        )
+    has_baseline = folder.baseline_results.is_file()
+    return ReportSource(
+        plan=plan,
+        context=context_from_plan(plan),
+        results=read_results(folder.results),
+        candidate=read_evidence(folder, "candidate"),
+        verdict=read_verdict(folder.verdict) if folder.verdict.is_file() else None,
+        baseline_results=read_results(folder.baseline_results) if has_baseline else None,
+        comparison=read_comparison(folder.comparison) if folder.comparison.is_file() else None,
+        baseline=read_evidence(folder, "baseline") if has_baseline else None,
+    )

@@ -1,0 +1,117 @@
+"""Evidence as Parquet: one row a record, nested values as canonical JSON text, exact round trip."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import orjson
+
+from evalkit.canonical import canonical_json
+from evalkit.errors import InputError
+from evalkit.files import write_bytes_atomic
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.folder import RunFolder, Side
+from evalkit.runs.records import ClassSums, ExpectationResult, SampleRecord, TurnRecord
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RecordT = TypeVar("RecordT", SampleRecord, TurnRecord)
+
+# Column types; what isn't named here is nested and stored as JSON text.
+_INTEGERS = frozenset(
+    """tokens scored unconditioned bytes bytes_scored words elapsed_ns trial turn_index dialogue_turns prompt_tokens
+    reused_tokens generated_tokens first_token_ns turn_overhead_ns total_ns""".split()
+)
+_FLOATS = frozenset({"nll", "satisfaction"})
+_BOOLEANS = frozenset({"from_cache", "handover", "handover_expected"})
+_TEXTS = frozenset(
+    """sample_id kind digest cluster status reason target part text dialogue_id turn_id user_text finish_reason locale
+    intent intent_expected""".split()
+)
+
+
+def write_evidence(folder: RunFolder, side: Side, evidence: Evidence) -> None:
+    """Write samples.parquet and turns.parquet of one model, records in a fixed order."""
+    samples = sorted(evidence.samples, key=lambda record: (record.kind, record.sample_id))
+    turns = sorted(evidence.turns, key=lambda record: (record.dialogue_id, record.trial, record.turn_index))
+    _write(folder.samples(side), samples, SampleRecord)
+    _write(folder.turns(side), turns, TurnRecord)
+
+
+def read_evidence(folder: RunFolder, side: Side) -> Evidence:
+    """Read one model's evidence.
+
+    Raises:
+        InputError: a file is missing or isn't what `write_evidence` wrote.
+    """
+    samples = [_sample(row) for row in _read(folder.samples(side), SampleRecord)]
+    turns = [_turn(row) for row in _read(folder.turns(side), TurnRecord)]
+    return Evidence(samples=tuple(samples), turns=tuple(turns))
+
+
+def _write(path: Path, records: Sequence[SampleRecord | TurnRecord], kind: type[RecordT]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = _schema(kind)
+    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+    for record in records:
+        for name, value in asdict(record).items():
+            columns[name].append(value if _is_plain(name) or value is None else canonical_json(value).decode())
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
+    write_bytes_atomic(path, sink.getvalue().to_pybytes())
+
+
+def _read(path: Path, kind: type[RecordT]) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; the run is incomplete or damaged, run it again")
+    try:
+        table = pq.read_table(path)
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: can't be read as Parquet ({str(error).splitlines()[0]}); the file is damaged") from None
+    if not table.schema.equals(_schema(kind)):
+        raise InputError(f"{path}: its columns aren't those of this version of evalkit; the file is damaged or foreign")
+    try:
+        for row in rows:
+            for name, value in row.items():
+                if not _is_plain(name) and value is not None:
+                    row[name] = orjson.loads(value)
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path}: broken JSON in a cell ({error.msg}); the file is damaged") from None
+    return rows
+
+
+def _sample(row: dict[str, Any]) -> SampleRecord:
+    row["classes"] = {name: ClassSums(**sums) for name, sums in row["classes"].items()}
+    row["worst"] = [(int(start), int(end), float(logprob)) for start, end, logprob in row["worst"]]
+    return SampleRecord(**row)
+
+
+def _turn(row: dict[str, Any]) -> TurnRecord:
+    row["expectations"] = [ExpectationResult(**check) for check in row["expectations"]]
+    return TurnRecord(**row)
+
+
+def _is_plain(name: str) -> bool:
+    return name in _INTEGERS or name in _FLOATS or name in _BOOLEANS or name in _TEXTS
+
+
+def _schema(kind: type[RecordT]) -> "pa.Schema":
+    import pyarrow as pa
+
+    def column(name: str) -> Any:
+        # `text` is the source text of a sample (may be absent) and the reply of a turn.
+        if name in _INTEGERS:
+            return pa.int64()
+        if name in _FLOATS:
+            return pa.float64()
+        return pa.bool_() if name in _BOOLEANS else pa.string()
+
+    return pa.schema([(item.name, column(item.name)) for item in fields(kind)])

@@ -1,0 +1,66 @@
+"""Judging a run folder: the pure judge fed from plan and evidence, and where its verdict is kept."""
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from evalkit.errors import InputError
+from evalkit.files import write_bytes_atomic
+from evalkit.gate.judge import judge
+from evalkit.gate.verdict import Verdict
+from evalkit.runs.derive import derive_from
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.evidence_io import read_evidence
+from evalkit.runs.folder import RunFolder
+from evalkit.runs.plan import context_for_policy, context_from_plan, read_plan
+from evalkit.scenario.schema import Policy
+
+
+def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Path | None = None) -> Verdict:
+    """Judge a run from its evidence.
+
+    Args:
+        folder: the run.
+        policy: judge under this policy; None: the run's own.
+        baseline_run: compare with the candidate of this run instead of the run's own baseline.
+
+    Raises:
+        InputError: no policy at all, or plan or evidence is missing or damaged.
+    """
+    plan = read_plan(folder)
+    policy = policy or run_policy(plan)
+    if policy is None:
+        raise InputError(f"{folder.path}: the run's scenario has no gate; name a policy with --policy FILE.yaml")
+    baseline: Evidence | None = None
+    if baseline_run is not None:
+        other = RunFolder(baseline_run)
+        plan = {**plan, "baseline": read_plan(other)["candidate"]}
+        baseline = read_evidence(other, "candidate")
+    elif plan["baseline"] is not None:
+        baseline = read_evidence(folder, "baseline")
+    context = context_for_policy(context_from_plan(plan), policy)
+    derived = derive_from(plan, read_evidence(folder, "candidate"), baseline, context)
+    return judge(derived.results, derived.comparison, policy, first_release=plan["first_release"])
+
+
+def run_policy(plan: dict[str, Any]) -> Policy | None:
+    """The policy that the plan holds, or None.
+
+    Raises:
+        InputError: the plan's policy isn't one.
+    """
+    if plan.get("policy") is None:
+        return None
+    try:
+        return Policy.model_validate(plan["policy"])
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise InputError(f"plan.json: policy: {problem['msg']}; the file is damaged") from None
+
+
+def store_verdict(folder: RunFolder, verdict: Verdict) -> None:
+    """Keep a verdict: one file a policy digest, and a copy as the latest."""
+    content = verdict.to_bytes()
+    write_bytes_atomic(folder.verdicts / f"{verdict.policy_sha256}.json", content)
+    write_bytes_atomic(folder.verdict, content)

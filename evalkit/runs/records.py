@@ -1,0 +1,130 @@
+"""Evidence records: one a text, a decision or a turn. A record is a line of the journal and a row of the Parquet file.
+
+Sums over tokens are fixed-point (see `evalkit.metrics.accumulators`), so that adding them is exact in any order.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SampleStatus = Literal["ok", "error", "skipped", "truncated"]
+TurnStatus = Literal["ok", "model_fault", "infrastructure_fault"]
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """Additive sums over the scored tokens of one class in one text; natural logarithms.
+
+    Attributes:
+        tokens: scored tokens.
+        nll: sum of negative log-probabilities.
+        entropy, margin, rank: sums of the per-token statistics.
+        top1, top5: tokens whose rank is at most 1 and 5.
+        bytes: bytes that the scored tokens cover.
+    """
+
+    tokens: int = 0
+    nll: float = 0.0
+    entropy: float = 0.0
+    margin: float = 0.0
+    rank: float = 0.0
+    top1: int = 0
+    top5: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class SampleRecord:
+    """One text (kind "text") or one labelled decision (kind "risk").
+
+    Attributes:
+        sample_id: the user's id, unique in its data file.
+        kind: text or risk.
+        digest: SHA-256 of the text (of prompt and target for a decision).
+        cluster: samples of one cluster are not independent; its own id where the data names none.
+        status, reason: anything but ok stays out of the sums and is counted by status.
+        tokens, scored, unconditioned: encoded tokens = scored + unconditioned where status is ok.
+        bytes, bytes_scored, words: of the source text.
+        nll: sum over the scored tokens.
+        classes: the partition; its sums add up to the totals exactly.
+        tags: the user's tags, usable as slices.
+        target, label_logprobs, part: only for decisions: the true label, ln p(label | prompt) of each label in the
+            scenario's order, and "calibration" or "judged".
+        worst: up to 8 most surprising tokens as [start_byte, end_byte, logprob].
+    """
+
+    sample_id: str
+    kind: Literal["text", "risk"]
+    digest: str
+    cluster: str
+    status: SampleStatus
+    reason: str | None = None
+    tokens: int = 0
+    scored: int = 0
+    unconditioned: int = 0
+    bytes: int = 0
+    bytes_scored: int = 0
+    words: int = 0
+    nll: float = 0.0
+    classes: dict[str, ClassSums] = field(default_factory=dict)
+    tags: list[str] = field(default_factory=list)
+    target: str | None = None
+    label_logprobs: list[float] | None = None
+    part: Literal["calibration", "judged"] | None = None
+    worst: list[tuple[int, int, float]] = field(default_factory=list)
+    text: str | None = None
+    from_cache: bool = False
+    elapsed_ns: int = 0
+
+
+@dataclass(frozen=True)
+class ExpectationResult:
+    """One checked expectation of a turn (or of the whole dialogue: then turn_index is the last one)."""
+
+    kind: str
+    want: Any
+    got: Any
+    passed: bool
+
+
+@dataclass(frozen=True)
+class TurnRecord:
+    """One turn of one trial of one dialogue, as the client saw it.
+
+    Attributes:
+        dialogue_id, trial, turn_index, turn_id: identity; exactly one record each. turn_index counts from 0.
+        dialogue_turns: turns that the dialogue has; where the state ended early the missing ones count as failed.
+        locale, tags: of the dialogue.
+        status: model_fault counts as a failure, infrastructure_fault as missing.
+        expectations: checks with their outcome; `recalls` ones are the recall probes.
+        probe_distance: for each recall probe, in order, the turns since the fact was stated.
+        satisfaction, intent, handover: what the flow answered; None where no flow is loaded.
+        prompt_tokens .. total_ns: as in the reply; None where the turn failed. first_token_ns, turn_overhead_ns and
+            total_ns are measured at the client from the planned start.
+    """
+
+    dialogue_id: str
+    trial: int
+    turn_index: int
+    turn_id: str
+    dialogue_turns: int
+    status: TurnStatus
+    reason: str | None
+    user_text: str
+    text: str
+    token_ids: list[int]
+    finish_reason: str | None
+    expectations: list[ExpectationResult]
+    probe_distance: list[int]
+    locale: str
+    tags: list[str]
+    intent: str | None
+    intent_expected: str | None
+    handover: bool | None
+    handover_expected: bool | None
+    satisfaction: float | None
+    prompt_tokens: int | None
+    reused_tokens: int | None
+    generated_tokens: int | None
+    first_token_ns: int | None
+    turn_overhead_ns: int | None
+    total_ns: int | None

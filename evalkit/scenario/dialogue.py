@@ -1,0 +1,176 @@
+"""Dialogue files: what a user says turn by turn, and what must hold of the replies.
+
+A file holds one dialogue at its top level, or several under `dialogues`. `{fact}` in a user text, a gold
+reply or an expectation stands for the value of that fact.
+"""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
+
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+NonEmpty = Annotated[str, Field(min_length=1, pattern=r"\S")]
+FactName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+FactValue = StrictStr | StrictInt | StrictFloat
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class HandoverExpectation(_Strict):
+    """Whether this turn must, or must not, end in a hand-over to a human.
+
+    `required`: the hand-over is needed from this turn on and may come as late as turn `by_turn` (counted from
+    1;
+    default: this turn). Turns after it aren't played.
+    """
+
+    required: Literal[True] | None = None
+    forbidden: Literal[True] | None = None
+    by_turn: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "HandoverExpectation":
+        if (self.required is None) == (self.forbidden is None):
+            raise ValueError("give exactly one of `required: true` and `forbidden: true`")
+        if self.forbidden and self.by_turn is not None:
+            raise ValueError("by_turn goes with `required: true`")
+        return self
+
+
+class Expectation(_Strict):
+    """What must hold of one reply.
+
+    Attributes:
+        intent: label that the flow's recogniser gives the user's text.
+        handover: see `HandoverExpectation`.
+        contains, forbidden: texts that must, or must not, stand in the reply (case and spacing don't matter;
+            digits are compared as whole numbers).
+        matches: regular expressions (Python, searched, case-sensitive).
+        slots: values that the reply must state, by name.
+        recalls: facts stated by the user before whose values the reply must state: the recall probes.
+        max_ms: longest time of the whole turn in milliseconds, at the client.
+    """
+
+    intent: NonEmpty | None = None
+    handover: HandoverExpectation | None = None
+    contains: list[NonEmpty] = []
+    matches: list[NonEmpty] = []
+    forbidden: list[NonEmpty] = []
+    slots: dict[NonEmpty, FactValue] = {}
+    recalls: list[FactName] = []
+    max_ms: float | None = Field(default=None, gt=0)
+
+
+class Turn(_Strict):
+    """One user turn: its text (or paraphrases, the plain one first), the gold reply, the expectations."""
+
+    user: NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)]
+    gold: NonEmpty
+    expect: Expectation = Expectation()
+
+    @property
+    def alternatives(self) -> list[str]:
+        """The user's text and its paraphrases, as templates."""
+        return [self.user] if isinstance(self.user, str) else self.user
+
+
+class Never(_Strict):
+    """A rule over every reply of the dialogue: none may contain the text, or match the expression."""
+
+    contains: NonEmpty | None = None
+    matches: NonEmpty | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> "Never":
+        if (self.contains is None) == (self.matches is None):
+            raise ValueError("give exactly one of contains and matches")
+        return self
+
+
+class EndState(_Strict):
+    """What must hold when the dialogue is over; only what is declared is compared.
+
+    Attributes:
+        handed_over: whether the session is with a human.
+        stated: facts whose values must stand in at least one reply.
+    """
+
+    handed_over: StrictBool | None = None
+    stated: list[FactName] = []
+
+
+class Dialogue(_Strict):
+    """One test dialogue.
+
+    Attributes:
+        order: texts that must appear in the replies in this order, each in a later turn than the one before.
+    """
+
+    id: Annotated[str, Field(pattern=r"^[^\s/\\\x00-\x1f][^/\\\x00-\x1f]*$", max_length=200)]
+    locale: Literal["en", "zh"] = "en"
+    persona: str | None = None
+    facts: dict[FactName, FactValue] = {}
+    tags: list[NonEmpty] = []
+    turns: list[Turn] = Field(min_length=1)
+    never: list[NonEmpty | Never] = []
+    order: list[NonEmpty] = []
+    end_state: EndState = EndState()
+
+    def fact(self, name: str) -> str:
+        """Value of a fact as text; 25.0 and 25 are the same value."""
+        return value_text(self.facts[name])
+
+    def fill(self, template: str) -> str:
+        """`template` with the facts' values in place of `{fact}`."""
+        return _PLACEHOLDER.sub(lambda match: self.fact(match[1]), template)
+
+    def fill_pattern(self, pattern: str) -> re.Pattern[str]:
+        """The regular expression `pattern`, in which `{fact}` stands for the fact's value, literally."""
+        return re.compile(_PLACEHOLDER.sub(lambda match: re.escape(self.fact(match[1])), pattern))
+
+    def stated_before(self, fact: str, turn_index: int) -> int | None:
+        """Index of the last turn up to `turn_index` in which the user states `fact`, or None."""
+        for index in range(turn_index, -1, -1):
+            if fact in placeholders(self.turns[index].alternatives[0]):
+                return index
+        return None
+
+    @property
+    def handover_window(self) -> tuple[int, int] | None:
+        """First turn that needs a hand-over and the last that may bring it, from 0; None if none does."""
+        for index, turn in enumerate(self.turns):
+            wanted = turn.expect.handover
+            if wanted is not None and wanted.required:
+                return index, index if wanted.by_turn is None else wanted.by_turn - 1
+        return None
+
+
+class DialogueFile(_Strict):
+    """A file with several dialogues."""
+
+    dialogues: list[Dialogue] = Field(min_length=1)
+
+
+def value_text(value: str | int | float) -> str:
+    """A value as people write it: a whole float without its fraction."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
+def placeholders(template: str) -> frozenset[str]:
+    """Names of the facts that `template` uses."""
+    return frozenset(_PLACEHOLDER.findall(template))

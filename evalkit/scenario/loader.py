@@ -1,0 +1,175 @@
+"""Scenario files read, checked and resolved: absolute paths, files that are there, the policy in place."""
+
+import glob
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from evalkit.canonical import sha256_file, sha256_json
+from evalkit.errors import InputError
+from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues
+from evalkit.scenario.flow import LoadedFlow, load_flow
+from evalkit.scenario.schema import Policy, PolicyRef, Scenario
+from evalkit.yaml_source import FieldPath, YamlSource, load_yaml
+
+_NOT_MEASURED = {"model", "baseline", "gate", "output"}
+
+
+@dataclass(frozen=True)
+class LoadedScenario:
+    """A scenario whose references were followed. Build it with `load_scenario`.
+
+    Attributes:
+        scenario: the file's content.
+        source: the file itself; `source.error(field, message)` names a line.
+        policy: the release policy, wherever it is written; None where the scenario has no gate.
+        policy_path: the file that holds it.
+        bundle, baseline: bundle folders; not opened here (a command may name others).
+        text_data, counts_file, glossary, risk_data: data files.
+        flow: the business flow.
+        dialogue_files: files that `dialogues.include` matches, sorted.
+        dialogues: their dialogues, sorted by id.
+    """
+
+    scenario: Scenario
+    source: YamlSource
+    policy: Policy | None
+    policy_path: Path | None
+    bundle: Path | None
+    baseline: Path | None
+    text_data: Path | None
+    counts_file: Path | None
+    glossary: Path | None
+    risk_data: Path | None
+    flow: LoadedFlow | None
+    dialogue_files: tuple[Path, ...]
+    dialogues: tuple[DialogueSource, ...]
+
+    @property
+    def path(self) -> Path:
+        """The scenario file."""
+        return self.source.path
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what is measured on what: the scenario with digests of its data in place of paths.
+
+        Model, baseline, gate and output aren't part of it: they don't change what a number means.
+        """
+        content: dict[str, Any] = self.scenario.model_dump(mode="json", exclude=_NOT_MEASURED)
+        if self.text_data is not None:
+            content["text"]["data"] = sha256_file(self.text_data)
+        if self.counts_file is not None:
+            content["text"]["classes"]["counts"] = sha256_file(self.counts_file)
+        if self.glossary is not None:
+            content["text"]["classes"]["domain"]["glossary"] = sha256_file(self.glossary)
+        if self.risk_data is not None:
+            content["risk"]["data"] = sha256_file(self.risk_data)
+        if self.flow is not None:
+            content["flow"] = self.flow.digest
+        if self.dialogue_files:
+            content["dialogues"]["include"] = sorted(sha256_file(file) for file in self.dialogue_files)
+        return sha256_json(content)
+
+
+def load_scenario(path: Path) -> LoadedScenario:
+    """Read the scenario at `path` and everything it refers to, except bundles.
+
+    Raises:
+        InputError: the first problem, with file, line and field.
+    """
+    source = YamlSource(path)
+    scenario = source.parse(Scenario)
+    reader = _Reader(source)
+    policy, policy_path = reader.policy(scenario)
+    text, risk, talks = scenario.text, scenario.risk, scenario.dialogues
+    counts = text.classes.counts if text is not None else "candidate"
+    domain = text.classes.domain if text is not None else None
+    counts_field: FieldPath = ("text", "classes", "counts")
+    flow = reader.flow(scenario.flow)
+    dialogue_files = reader.matches(talks.include) if talks is not None else ()
+    dialogues = read_dialogues(dialogue_files)
+    if flow is None:
+        _refuse_flow_expectations(dialogues, path)
+    return LoadedScenario(
+        scenario=scenario,
+        source=source,
+        policy=policy,
+        policy_path=policy_path,
+        bundle=None if scenario.model is None else reader.absolute(scenario.model.bundle),
+        baseline=None if scenario.baseline is None else reader.absolute(scenario.baseline.bundle),
+        text_data=None if text is None else reader.file(("text", "data"), text.data),
+        counts_file=None if counts in ("baseline", "candidate") else reader.file(counts_field, counts),
+        glossary=None
+        if domain is None
+        else reader.file(("text", "classes", "domain", "glossary"), domain.glossary),
+        risk_data=None if risk is None else reader.file(("risk", "data"), risk.data),
+        flow=flow,
+        dialogue_files=dialogue_files,
+        dialogues=dialogues,
+    )
+
+
+class _Reader:
+    """Follows the references of one scenario file."""
+
+    def __init__(self, source: YamlSource) -> None:
+        self._source = source
+        self._folder = source.path.resolve().parent
+
+    def absolute(self, name: str) -> Path:
+        """Absolute path of a name that is relative to the scenario file."""
+        return (self._folder / name).resolve()
+
+    def file(self, field: FieldPath, name: str) -> Path:
+        """A file that must be there and hold something."""
+        path = self.absolute(name)
+        if not path.is_file():
+            kind = "is a folder, a file is needed" if path.is_dir() else "no such file; correct the path"
+            raise self._source.error(field, f"{path}: {kind}")
+        if path.stat().st_size == 0:
+            raise self._source.error(field, f"{path}: the file is empty; put data into it or remove the key")
+        return path
+
+    def flow(self, name: str | None) -> LoadedFlow | None:
+        """The flow folder."""
+        if name is None:
+            return None
+        folder = self.absolute(name)
+        if not folder.is_dir():
+            raise self._source.error(("flow",), f"{folder}: no such flow folder; correct the path")
+        return load_flow(folder)
+
+    def matches(self, patterns: list[str]) -> tuple[Path, ...]:
+        """Files that the patterns of `dialogues.include` match."""
+        files: set[Path] = set()
+        for index, pattern in enumerate(patterns):
+            # Path.glob refuses absolute patterns.
+            names = glob.glob(pattern, root_dir=self._folder, recursive=True)  # noqa: PTH207
+            found = [self.absolute(name) for name in names]
+            found = [path for path in found if path.is_file()]
+            if not found:
+                raise self._source.error(
+                    ("dialogues", "include", index), f"{pattern!r} matches no file under {self._folder}"
+                )
+            files.update(found)
+        return tuple(sorted(files))
+
+    def policy(self, scenario: Scenario) -> tuple[Policy | None, Path | None]:
+        """The policy and the file that holds it."""
+        if not isinstance(scenario.gate, PolicyRef):
+            return scenario.gate, None if scenario.gate is None else self._source.path
+        path = self.file(("gate", "policy"), scenario.gate.policy)
+        return load_yaml(path, Policy), path
+
+
+def _refuse_flow_expectations(dialogues: tuple[DialogueSource, ...], scenario_path: Path) -> None:
+    for item in dialogues:
+        for index, turn in enumerate(item.dialogue.turns):
+            wanted = turn.expect
+            if wanted.intent is not None or (wanted.handover is not None and wanted.handover.required):
+                raise InputError(
+                    f"{item.path}:{item.line}: {item.dialogue.id}: turn {index + 1} expects an intent or a "
+                    f"hand-over, but {scenario_path} names no flow; add `flow:` to the scenario"
+                )

@@ -1,0 +1,219 @@
+"""The scenario file, `version: 1`: what to measure, on what, and what must hold."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+
+
+class ModelRef(_Strict):
+    """Where the model comes from."""
+
+    bundle: str
+
+
+class Window(_Strict):
+    """Scoring windows: `length` input positions, a new window every `stride` tokens."""
+
+    length: int = Field(gt=1)
+    stride: int = Field(gt=0)
+    prefix: Literal["first", "every", "none"] = "first"
+
+    @model_validator(mode="after")
+    def _stride_fits(self) -> "Window":
+        if self.stride > self.length:
+            raise ValueError(f"stride {self.stride} is above length {self.length}: tokens between windows would never be scored")
+        return self
+
+
+class Frequency(_Strict):
+    """Bands by cumulative training mass: up to `head`, up to `middle`, the rest is the long tail."""
+
+    head: Share = 0.80
+    middle: Share = 0.95
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "Frequency":
+        if self.head >= self.middle:
+            raise ValueError("head must be below middle")
+        return self
+
+
+class Oov(_Strict):
+    """Out of vocabulary: a word absent from the pinned word counts, or an unknown / byte-fallback token."""
+
+    lexicon: Literal["counts"] = "counts"
+
+
+class Domain(_Strict):
+    """Domain terms, one a line in the glossary file."""
+
+    glossary: str
+
+
+class Classes(_Strict):
+    """Token classes; `precedence` makes them a partition."""
+
+    counts: Literal["baseline", "candidate"] | str = "candidate"
+    frequency: Frequency | None = Frequency()
+    oov: Oov | None = Oov()
+    domain: Domain | None = None
+    precedence: list[Literal["oov", "domain", "frequency"]] = ["oov", "domain", "frequency"]
+
+    @model_validator(mode="after")
+    def _precedence_unique(self) -> "Classes":
+        if len(set(self.precedence)) != len(self.precedence):
+            raise ValueError("precedence names a class twice")
+        return self
+
+
+class Words(_Strict):
+    """What a word is."""
+
+    latin: Literal["whitespace"] = "whitespace"
+    cjk: Literal["none"] = "none"
+
+
+class Text(_Strict):
+    """Teacher-forced scoring of texts."""
+
+    data: str
+    window: Window | None = None
+    classes: Classes = Classes()
+    words: Words = Words()
+
+
+class OperatingPoint(_Strict):
+    """Choose the threshold on the calibration part so that the recall of the high-risk label is at least this."""
+
+    recall: Share = 0.95
+
+
+class Risk(_Strict):
+    """Labelled decisions, scored by the log-probabilities of the labels."""
+
+    data: str
+    calibration: Share = 0.3
+    labels: list[str] = Field(min_length=2)
+    high_risk: str
+    operating_point: OperatingPoint = OperatingPoint()
+
+    @model_validator(mode="after")
+    def _labels(self) -> "Risk":
+        if len(set(self.labels)) != len(self.labels):
+            raise ValueError("labels names a label twice")
+        if self.high_risk not in self.labels:
+            raise ValueError(f"high_risk {self.high_risk!r} isn't one of the labels")
+        return self
+
+
+class Budget(_Strict):
+    """Latency budgets in milliseconds."""
+
+    first_token: float | None = Field(default=None, gt=0)
+    turn_overhead: float | None = Field(default=None, gt=0)
+
+
+class Dialogues(_Strict):
+    """Multi-turn replay through the sandbox."""
+
+    include: list[str] = Field(min_length=1)
+    population: Literal["sample", "fixed"] = "sample"
+    trials: int = Field(default=1, ge=1, le=100)
+    variation: list[Literal["paraphrase", "typos"]] = []
+    max_new_tokens: int = Field(default=64, ge=1)
+    temperature: float = Field(default=0.0, ge=0)
+    budget_ms: Budget = Budget()
+
+
+class Change(_Strict):
+    """Allowed change against the baseline; exactly one field."""
+
+    max_relative_increase: float | None = None
+    max_relative_decrease: float | None = None
+    max_increase: float | None = None
+    max_decrease: float | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "Change":
+        if len([value for value in self.__dict__.values() if value is not None]) != 1:
+            raise ValueError("give exactly one of max_relative_increase, max_relative_decrease, max_increase, max_decrease")
+        return self
+
+
+class Rule(_Strict):
+    """One condition of the release: min or max, change, or within_ms with share."""
+
+    metric: str
+    slice: str | None = None
+    k: int | None = Field(default=None, ge=1)
+    min: float | None = None
+    max: float | None = None
+    change: Change | None = None
+    within_ms: float | None = Field(default=None, gt=0)
+    share: Share | None = None
+    min_n: int | None = Field(default=None, ge=1)
+    min_coverage: float = Field(default=1.0, ge=0, le=1)
+    severity: Literal["block", "warn"] = "block"
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> "Rule":
+        given = [name for name in ("min", "max", "change", "within_ms") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of min, max, change, within_ms (found: {', '.join(given) or 'none'})")
+        if (self.within_ms is None) != (self.share is None):
+            raise ValueError("within_ms and share go together")
+        if (self.metric == "dialogue/pass_hat_k") != (self.k is not None):
+            raise ValueError("k goes with dialogue/pass_hat_k, and it needs it")
+        return self
+
+
+class Policy(_Strict):
+    """The release policy; its digest names it in the verdict."""
+
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    max_error_rate: float = Field(default=0.0, ge=0, lt=1)
+    max_truncated_rate: float = Field(default=0.0, ge=0, lt=1)
+    rules: list[Rule] = Field(min_length=1)
+
+
+class PolicyRef(_Strict):
+    """A policy in its own file, owned by another team."""
+
+    policy: str
+
+
+class Output(_Strict):
+    """Which projections to write."""
+
+    formats: list[Literal["html", "markdown", "junit"]] = ["html", "markdown", "junit"]
+
+
+class Scenario(_Strict):
+    """The whole file."""
+
+    version: Literal[1]
+    name: Identifier
+    seed: int = Field(default=2024, ge=0, lt=2**63)
+    model: ModelRef | None = None
+    baseline: ModelRef | None = None
+    first_release: bool = False
+    flow: str | None = None
+    text: Text | None = None
+    risk: Risk | None = None
+    dialogues: Dialogues | None = None
+    gate: Policy | PolicyRef | None = None
+    output: Output = Output()
+
+    @model_validator(mode="after")
+    def _measures_something(self) -> "Scenario":
+        if self.text is None and self.risk is None and self.dialogues is None:
+            raise ValueError("nothing to measure: give at least one of text, risk, dialogues")
+        return self

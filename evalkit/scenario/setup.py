@@ -1,0 +1,34 @@
+"""What the metrics need to know of the planned dialogues."""
+
+from evalkit.metrics.context import DialogueSetup
+from evalkit.scenario.loader import LoadedScenario
+from evalkit.scenario.variation import varies
+
+
+def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
+    """The dialogues of a scenario as planned; None where it has none."""
+    spec = loaded.scenario.dialogues
+    if spec is None:
+        return None
+    dialogues = [item.dialogue for item in loaded.dialogues]
+    unvaried = [
+        dialogue.id
+        for dialogue in dialogues
+        if not varies(dialogue, loaded.scenario.seed, spec.trials, spec.variation, spec.temperature)
+    ]
+    card = None if loaded.flow is None else loaded.flow.model_card("satisfaction")
+    error = (card or {}).get("mean_absolute_error")
+    data = (card or {}).get("data")
+    return DialogueSetup(
+        dialogue_ids=tuple(dialogue.id for dialogue in dialogues),
+        trials=spec.trials,
+        varies=len(unvaried) < len(dialogues),
+        population=spec.population,
+        turns={dialogue.id: len(dialogue.turns) for dialogue in dialogues},
+        first_token_ms=spec.budget_ms.first_token,
+        turn_overhead_ms=spec.budget_ms.turn_overhead,
+        unvaried=tuple(unvaried),
+        tags={dialogue.id: list(dialogue.tags) for dialogue in dialogues},
+        satisfaction_error=float(error) if isinstance(error, int | float) else None,
+        satisfaction_data=data if isinstance(data, str) else None,
+    )

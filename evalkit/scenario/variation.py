@@ -1,0 +1,87 @@
+"""Seeded variation between the trials of a dialogue: paraphrases and typing errors.
+
+Trial 0 is the dialogue as written. Every other trial draws from its own generator, seeded by SHA-256 of run
+seed, dialogue and trial, so that neither order nor concurrency nor the process changes what a user says.
+"""
+
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Literal
+
+from evalkit.canonical import canonical_json, sha256_bytes
+from evalkit.scenario.dialogue import Dialogue
+
+Variation = Literal["paraphrase", "typos"]
+
+TYPO_RATE = 0.03
+"""Share of the letters outside facts that are mistyped."""
+
+_PLACEHOLDER_OR_CHARACTER = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}|.", re.DOTALL)
+
+
+def trial_seed(run_seed: int, dialogue_id: str, trial: int) -> int:
+    """Seed of one trial, 63 bits: the same in every process."""
+    return int(sha256_bytes(canonical_json([run_seed, dialogue_id, trial]))[:16], 16) >> 1
+
+
+def user_texts(dialogue: Dialogue, run_seed: int, trial: int, variation: Sequence[Variation]) -> list[str]:
+    """What the user says in each turn of a trial, facts filled in."""
+    random = Random(trial_seed(run_seed, dialogue.id, trial))
+    texts = []
+    for turn in dialogue.turns:
+        template = turn.alternatives[0]
+        if trial > 0 and "paraphrase" in variation:
+            template = random.choice(turn.alternatives)
+        if trial > 0 and "typos" in variation:
+            template = mistype(template, random)
+        texts.append(dialogue.fill(template))
+    return texts
+
+
+def varies(
+    dialogue: Dialogue, run_seed: int, trials: int, variation: Sequence[Variation], temperature: float
+) -> bool:
+    """Whether the trials of a dialogue differ by anything; if not, they are copies of one trial."""
+    if temperature > 0:
+        return True
+    return len({tuple(user_texts(dialogue, run_seed, trial, variation)) for trial in range(trials)}) > 1
+
+
+def mistype(template: str, random: Random, rate: float = TYPO_RATE) -> str:
+    """`template` with typing errors: a letter left out, doubled or swapped with the next one.
+
+    Facts (`{name}`), digits and punctuation stay as they are; characters of Chinese are only swapped.
+
+    Args:
+        template: the user's text.
+        random: the trial's generator.
+        rate: share of the letters that are hit.
+    """
+    pieces: list[str] = _PLACEHOLDER_OR_CHARACTER.findall(template)
+    result: list[str] = []
+    index = 0
+    while index < len(pieces):
+        piece = pieces[index]
+        following = pieces[index + 1] if index + 1 < len(pieces) else ""
+        index += 1
+        if not _letter(piece) or random.random() >= rate:
+            result.append(piece)
+            continue
+        kind = random.choice(("drop", "double", "swap")) if piece.isascii() else "swap"
+        if kind == "swap" and _letter(following):
+            result += [following, piece]
+            index += 1
+        elif kind == "drop":
+            continue
+        elif kind == "double":
+            result += [piece, piece]
+        else:
+            result.append(piece)
+    mistyped = "".join(result)
+    # A turn must not become empty: the server refuses it.
+    return mistyped if mistyped.strip() else template
+
+
+def _letter(piece: str) -> bool:
+    return len(piece) == 1 and piece.isalpha()

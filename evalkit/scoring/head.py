@@ -1,0 +1,46 @@
+"""The scoring head: per-token statistics inside the graph, so that logits never travel to the host."""
+
+import numpy as np
+from mindspore import Tensor, dtype, nn, ops
+
+# Finite, so that no infinity enters a graph; below every centred float32 logit that a real model gives.
+_LOWEST = -3.0e38
+
+
+class ScoringHead(nn.Cell):  # type: ignore[misc]
+    """Turns logits into the statistics that evalkit stores for each scored token.
+
+    Everything is float32 and relative to the row's largest logit, which makes the log-softmax stable.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()
+        self.sum = ops.ReduceSum()
+        self.token_ids = Tensor(np.arange(vocab_size, dtype=np.int32).reshape(1, -1))  # [1, V]
+
+    def construct(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Statistics of N rows.
+
+        Args:
+            logits: [N, V], any float type.
+            targets: int32 [N], the ids whose log-probability is asked.
+
+        Returns:
+            Five tensors [N]: logprob, ln p(target); entropy, -Σ p ln p in nats; margin, ln p(target) - max over the
+            other ids of ln p; rank int32, 1 + how many logits are strictly greater than the target's; top_id int32,
+            the id of the largest logit, the smallest of equals.
+        """
+        logits = logits.astype(dtype.float32)
+        centred = logits - ops.amax(logits, -1, keepdims=True)  # [N, V], the largest is 0
+        weights = ops.exp(centred)
+        total = self.sum(weights, -1)  # [N], softmax's denominator
+        log_total = ops.log(total)
+
+        column = targets.reshape(-1, 1)
+        at_target = ops.gather_d(centred, 1, column)  # [N, 1]
+        others = ops.select(ops.equal(self.token_ids, column), ops.full_like(centred, _LOWEST), centred)
+        margin = at_target.reshape(-1) - ops.amax(others, -1)
+        better = self.sum((centred > at_target).astype(dtype.float32), -1)  # exact: a vocabulary is far below 2^24
+        entropy = log_total - self.sum(weights * centred, -1) / total
+        top_id = ops.argmax(centred, -1).astype(dtype.int32)
+        return at_target.reshape(-1) - log_total, entropy, margin, 1 + better.astype(dtype.int32), top_id

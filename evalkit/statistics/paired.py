@@ -1,0 +1,185 @@
+"""Paired comparison of two models: both statistics under the same cluster weights, then their change."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from evalkit.metrics.estimators import Estimator, FloatArray, Proportion
+from evalkit.metrics.result import Interval
+from evalkit.statistics.binomial import clopper_pearson
+from evalkit.statistics.intervals import Question, uncertainty
+
+ChangeKind = Literal["relative", "absolute"]
+
+
+@dataclass(frozen=True)
+class PairedChange:
+    """How far the candidate lies from the baseline on the clusters that both have.
+
+    Attributes:
+        kind: relative is (candidate - baseline) / |baseline|, absolute is candidate - baseline.
+        value, reason: exactly one is None where the change is undefined.
+        candidate, baseline: the two values on the common clusters.
+        n: units in the candidate's denominator; clusters: common ones.
+        interval, bounds: two-sided, and the pair of one-sided ends; None with `interval_reason`.
+        only_candidate, only_baseline: clusters that the other side lacks; they are left out.
+        undefined: bootstrap resamples on which the change has no value.
+    """
+
+    kind: ChangeKind
+    value: float | None
+    reason: str | None
+    candidate: float | None
+    baseline: float | None
+    n: int
+    clusters: int
+    interval: Interval | None = None
+    bounds: Interval | None = None
+    interval_reason: str | None = None
+    only_candidate: int = 0
+    only_baseline: int = 0
+    undefined: int = 0
+
+
+def paired_change(
+    candidate: Estimator, baseline: Estimator, kind: ChangeKind, confidence: float, seed: int
+) -> PairedChange:
+    """The change from baseline to candidate with its paired interval.
+
+    Args:
+        candidate, baseline: the same statistic of two models; only common clusters count.
+        kind: relative or absolute.
+        confidence: of the two-sided interval, and of each one-sided bound.
+        seed: of the bootstrap.
+    """
+    change = _Change.build(candidate, baseline, kind)
+    value = change.value
+    base = PairedChange(
+        kind=kind,
+        value=value,
+        reason=None if value is not None else change.reason(),
+        candidate=change.candidate_value,
+        baseline=change.baseline_value,
+        n=change.n,
+        clusters=len(change.clusters),
+        only_candidate=len(candidate.clusters) - len(change.clusters),
+        only_baseline=len(baseline.clusters) - len(change.clusters),
+    )
+    if value is None:
+        return base
+    answer = uncertainty(Question(change, "cluster-bootstrap"), confidence=confidence, seed=seed)
+    interval, bounds, why = answer.interval, answer.bounds, answer.reason
+    if interval is None and change.never_differ():
+        interval, bounds, why = change.concordant(confidence, 2), change.concordant(confidence, 1), None
+    fields = {"interval": interval, "bounds": bounds, "interval_reason": why, "undefined": answer.undefined}
+    return PairedChange(**{**base.__dict__, **fields})
+
+
+@dataclass(frozen=True)
+class _Change:
+    """The change as an estimator over the common clusters."""
+
+    candidate: Estimator
+    baseline: Estimator
+    kind: ChangeKind
+    clusters: tuple[str, ...]
+    candidate_columns: npt.NDArray[np.intp]
+    baseline_columns: npt.NDArray[np.intp]
+
+    @classmethod
+    def build(cls, candidate: Estimator, baseline: Estimator, kind: ChangeKind) -> "_Change":
+        common = tuple(sorted(set(candidate.clusters) & set(baseline.clusters)))
+        return cls(
+            candidate,
+            baseline,
+            kind,
+            common,
+            _columns(candidate.clusters, common),
+            _columns(baseline.clusters, common),
+        )
+
+    @property
+    def n(self) -> int:
+        return self.candidate.n
+
+    @property
+    def candidate_value(self) -> float | None:
+        return self._value_of(self.candidate, self.candidate_columns)
+
+    @property
+    def baseline_value(self) -> float | None:
+        return self._value_of(self.baseline, self.baseline_columns)
+
+    @property
+    def value(self) -> float | None:
+        candidate, baseline = self.candidate_value, self.baseline_value
+        if candidate is None or baseline is None or (self.kind == "relative" and baseline == 0):
+            return None
+        difference = candidate - baseline
+        change = difference / abs(baseline) if self.kind == "relative" else difference
+        return change if math.isfinite(change) else None
+
+    def reason(self) -> str:
+        """Why the value is None."""
+        if not self.clusters:
+            return "candidate and baseline have no sample in common"
+        for side, value in (("candidate", self.candidate_value), ("baseline", self.baseline_value)):
+            if value is None:
+                return f"the {side}'s value is undefined"
+            if not math.isfinite(value):
+                return f"the {side}'s value isn't finite"
+        return "the baseline is 0: a relative change is undefined; use max_increase or max_decrease"
+
+    def replicates(self, weights: FloatArray) -> FloatArray:
+        candidate = self._replicates_of(self.candidate, self.candidate_columns, weights)
+        baseline = self._replicates_of(self.baseline, self.baseline_columns, weights)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            difference = candidate - baseline
+            if self.kind == "absolute":
+                return difference
+            relative: FloatArray = np.where(baseline == 0, np.nan, difference / np.abs(baseline))
+        return relative
+
+    def never_differ(self) -> bool:
+        """Whether both are shares and no common cluster has a different outcome."""
+        if not (isinstance(self.candidate, Proportion) and isinstance(self.baseline, Proportion)):
+            return False
+        ours, theirs = self.candidate.outcomes(), self.baseline.outcomes()
+        return all(
+            np.array_equal(a[self.candidate_columns], b[self.baseline_columns])
+            for a, b in zip(ours, theirs, strict=True)
+        )
+
+    def concordant(self, confidence: float, sides: Literal[1, 2]) -> Interval:
+        """Bounds on the difference when no cluster differed: the exact bound on how often one would."""
+        _, most = clopper_pearson(0, len(self.clusters), confidence, sides)
+        if self.kind == "relative":
+            most /= abs(self.baseline_value or 1.0)
+        return Interval(-most, most, confidence, sides, "exact-binomial-no-discordant-cluster")
+
+    def _value_of(self, estimator: Estimator, columns: npt.NDArray[np.intp]) -> float | None:
+        if len(columns) == len(estimator.clusters):
+            return estimator.value
+        if not self.clusters:
+            return None
+        observed = np.ones((1, len(self.clusters)))
+        value = float(self._replicates_of(estimator, columns, observed)[0])
+        return None if math.isnan(value) else value
+
+    @staticmethod
+    def _replicates_of(
+        estimator: Estimator, columns: npt.NDArray[np.intp], weights: FloatArray
+    ) -> FloatArray:
+        if len(columns) == len(estimator.clusters):
+            return estimator.replicates(weights)
+        full = np.zeros((len(weights), len(estimator.clusters)))
+        full[:, columns] = weights
+        return estimator.replicates(full)
+
+
+def _columns(clusters: tuple[str, ...], common: tuple[str, ...]) -> npt.NDArray[np.intp]:
+    position = {cluster: index for index, cluster in enumerate(clusters)}
+    return np.array([position[cluster] for cluster in common], dtype=np.intp)

@@ -1,0 +1,1 @@
+"""The staging server: the exported model inside a business flow, behind gRPC."""

@@ -1,0 +1,225 @@
+"""`sandbox fit`: train a flow's artefacts and measure them, with the measurement written beside them."""
+
+import platform
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evalkit.canonical import sha256_bytes, sha256_file
+from evalkit.files import write_bytes_atomic, write_json_atomic
+from evalkit.scenario.flow import card_path
+from sandbox.business.examples import (
+    MIN_EXAMPLES,
+    Example,
+    distinct,
+    read_intent_examples,
+    read_satisfaction_examples,
+)
+from sandbox.business.features import intent_features, normalise, satisfaction_features
+from sandbox.business.satisfaction import DISSATISFIED_UP_TO
+
+Float64 = npt.NDArray[np.float64]
+
+SEED = 2024
+FOLDS = MIN_EXAMPLES
+CARD_SCHEMA = "evalkit.model_card/1"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one kind of artefact is made.
+
+    Attributes:
+        kind: intent or satisfaction.
+        features: the feature function.
+        vectoriser: settings of the TfidfVectorizer.
+        inverse_regularisation: C of the logistic regression.
+    """
+
+    kind: str
+    features: Callable[[Any], list[str]]
+    vectoriser: dict[str, Any]
+    inverse_regularisation: float
+
+
+INTENT = Recipe("intent", intent_features, {"sublinear_tf": True}, 10.0)
+SATISFACTION = Recipe(
+    "satisfaction", satisfaction_features, {"binary": True, "use_idf": False, "norm": None}, 0.3
+)
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """Where an artefact comes from and how good it is, by cross-validation on examples not trained on."""
+
+    path: Path
+    content: dict[str, Any]
+
+    def summary(self) -> str:
+        """One line for the terminal."""
+        measured = {key: value for key, value in self.content["measured"].items() if isinstance(value, float)}
+        figures = ", ".join(f"{name} {value:.3f}" for name, value in measured.items())
+        return f"{self.content['kind']}: {self.content['examples']} examples, {figures}; {self.path}"
+
+
+def fit_intent(data: Path, out: Path, *, rated: bool) -> ModelCard:
+    """Train `out`/intent.skops and write its card.
+
+    Args:
+        data: CSV file, see read_intent_examples.
+        out: folder, made where it doesn't exist.
+        rated: the labels were given by people, not by a generator.
+
+    Raises:
+        InputError: a problem of the data.
+    """
+    examples = distinct(read_intent_examples(data), normalise)
+    labels, scores, truth = _cross_validate(INTENT, examples)
+    temperature = _temperature(scores, truth)
+    measured = _classification(labels, _softmax(scores / temperature), truth)
+    return _write(INTENT, examples, data, out, rated, temperature, measured)
+
+
+def fit_satisfaction(data: Path, out: Path, *, rated: bool) -> ModelCard:
+    """Train `out`/satisfaction.skops and write its card; arguments and errors as in `fit_intent`."""
+    examples = distinct(read_satisfaction_examples(data), lambda turn: turn)
+    labels, scores, truth = _cross_validate(SATISFACTION, examples)
+    temperature = _temperature(scores, truth)
+    probabilities = _softmax(scores / temperature)
+    measured = {
+        **_classification(labels, probabilities, truth),
+        **_rating_errors(labels, probabilities, truth),
+    }
+    return _write(SATISFACTION, examples, data, out, rated, temperature, measured)
+
+
+def _pipeline(recipe: Recipe) -> Any:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import Pipeline
+
+    vectoriser = TfidfVectorizer(analyzer=recipe.features, **recipe.vectoriser)
+    classifier = LogisticRegression(C=recipe.inverse_regularisation, max_iter=2000, random_state=SEED)
+    return Pipeline([("features", vectoriser), ("classifier", classifier)])
+
+
+def _cross_validate(
+    recipe: Recipe, examples: Sequence[Example[Any]]
+) -> tuple[list[str], Float64, npt.NDArray[np.int64]]:
+    """Scores (logits) of each example by a model that hasn't seen it: labels, [examples, labels], label indices."""
+    from sklearn.model_selection import StratifiedKFold
+
+    items = [item for item, _ in examples]
+    labels = sorted({label for _, label in examples})
+    truth = np.asarray([labels.index(label) for _, label in examples])
+    scores = np.zeros((len(examples), len(labels)))
+    for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(truth, truth):
+        pipeline = _pipeline(recipe).fit([items[index] for index in train], truth[train])
+        found = np.asarray(pipeline.decision_function([items[index] for index in test]))
+        scores[test] = np.stack([np.zeros_like(found), found], 1) if found.ndim == 1 else found
+    return labels, scores, truth
+
+
+def _temperature(scores: Float64, truth: npt.NDArray[np.int64]) -> float:
+    """The divisor of the scores that makes the unseen labels most likely (Guo et al. 2017)."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        probabilities = _softmax(scores / np.exp(log_temperature))
+        return float(-np.log(np.maximum(probabilities[np.arange(len(truth)), truth], 1e-300)).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+
+
+def _softmax(scores: Float64) -> Float64:
+    exponentials = np.exp(scores - scores.max(1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(1, keepdims=True), np.float64)
+
+
+def _classification(
+    labels: list[str], probabilities: Float64, truth: npt.NDArray[np.int64]
+) -> dict[str, Any]:
+    from sklearn.metrics import accuracy_score, f1_score, recall_score
+
+    predicted = probabilities.argmax(1)
+    recalls = recall_score(truth, predicted, average=None, labels=range(len(labels)), zero_division=0.0)
+    return {
+        "accuracy": float(accuracy_score(truth, predicted)),
+        "macro_f1": float(f1_score(truth, predicted, average="macro", zero_division=0.0)),
+        "expected_calibration_error": _calibration_error(probabilities, truth),
+        "recall_by_label": {label: float(recall) for label, recall in zip(labels, recalls, strict=True)},
+    }
+
+
+def _calibration_error(probabilities: Float64, truth: npt.NDArray[np.int64]) -> float:
+    """|accuracy - confidence| over ten bins of confidence, weighted by their size (Guo et al. 2017)."""
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
+    bins = np.minimum((confidence * 10).astype(int), 9)
+    gaps = [abs(right[bins == b].sum() - confidence[bins == b].sum()) for b in range(10)]
+    return float(sum(gaps) / len(truth))
+
+
+def _rating_errors(labels: list[str], probabilities: Float64, truth: npt.NDArray[np.int64]) -> dict[str, Any]:
+    from sklearn.metrics import cohen_kappa_score
+
+    ratings = np.asarray([float(label) for label in labels])
+    actual, expected, chosen = ratings[truth], probabilities @ ratings, ratings[probabilities.argmax(1)]
+    dissatisfied = actual <= DISSATISFIED_UP_TO
+    found = probabilities[:, ratings <= DISSATISFIED_UP_TO].sum(1) >= 0.5
+    return {
+        "mean_absolute_error": float(np.abs(expected - actual).mean()),
+        "root_mean_squared_error": float(np.sqrt(((expected - actual) ** 2).mean())),
+        "quadratic_kappa": float(cohen_kappa_score(actual, chosen, weights="quadratic")),
+        "dissatisfied_recall": float(found[dissatisfied].mean()) if dissatisfied.any() else None,
+    }
+
+
+def _write(
+    recipe: Recipe,
+    examples: Sequence[Example[Any]],
+    data: Path,
+    out: Path,
+    rated: bool,
+    temperature: float,
+    measured: dict[str, Any],
+) -> ModelCard:
+    import sklearn
+    import skops
+    import skops.io
+
+    pipeline = _pipeline(recipe).fit([item for item, _ in examples], [label for _, label in examples])
+    # The calibration becomes part of the weights: the stored pipeline's own probabilities are the calibrated ones.
+    pipeline[-1].coef_ /= temperature
+    pipeline[-1].intercept_ /= temperature
+    artefact = skops.io.dumps(pipeline)
+    path = out / f"{recipe.kind}.skops"
+    content = {
+        "schema": CARD_SCHEMA,
+        "kind": recipe.kind,
+        "artefact_sha256": sha256_bytes(artefact),
+        "data": "rated" if rated else "generated",
+        "data_file": data.name,
+        "data_sha256": sha256_file(data),
+        "examples": len(examples),
+        "labels": dict(sorted(Counter(label for _, label in examples).items())),
+        "folds": FOLDS,
+        "seed": SEED,
+        "temperature": temperature,
+        "measured": measured,
+        # evalkit widens the interval of dialogue/satisfaction by this.
+        **{key: measured[key] for key in ("mean_absolute_error",) if key in measured},
+        "versions": {
+            "python": platform.python_version(),
+            "scikit-learn": sklearn.__version__,
+            "skops": skops.__version__,
+            "numpy": np.__version__,
+        },
+    }
+    write_bytes_atomic(path, artefact)
+    write_json_atomic(card_path(path), content)
+    return ModelCard(card_path(path), content)

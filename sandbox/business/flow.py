@@ -1,0 +1,90 @@
+"""The business flow around the model: reads what the user says before it answers, rates the turn after it."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from evalkit.scenario.flow import load_flow
+from sandbox.business.features import RatedTurn
+from sandbox.business.handover import HandoverRule, turn_failed
+from sandbox.business.intent import IntentRecogniser
+from sandbox.business.satisfaction import SatisfactionPredictor
+from sandbox.domain import HandoverDecision, IntentGuess, SatisfactionGuess
+
+
+@dataclass(frozen=True)
+class UserReading:
+    """What the flow makes of a user's turn before the model sees it.
+
+    Attributes:
+        intent, handover: None where the flow has no such part.
+        failed_turns: turns in a row that failed the user, this one included.
+        handover_reply: what to tell the user when the decision is to hand over.
+        intent_ns, handover_ns: time taken.
+    """
+
+    intent: IntentGuess | None
+    handover: HandoverDecision | None
+    failed_turns: int
+    handover_reply: str
+    intent_ns: int
+    handover_ns: int
+
+
+NOTHING_READ = UserReading(None, None, 0, "", 0, 0)
+
+
+@dataclass(frozen=True)
+class BusinessFlow:
+    """A loaded flow folder; parts that flow.yaml leaves out are None. Stateless: the session keeps the counters."""
+
+    digest: str
+    intent: IntentRecogniser | None
+    handover: HandoverRule | None
+    satisfaction: SatisfactionPredictor | None
+
+    @classmethod
+    def load(cls, folder: Path) -> "BusinessFlow":
+        """Load flow.yaml and its artefacts.
+
+        Raises:
+            InputError: a broken flow.yaml, or an artefact that is missing, damaged or not trusted.
+        """
+        loaded = load_flow(folder)
+        intent, handover, satisfaction = loaded.flow.intent, loaded.flow.handover, loaded.flow.satisfaction
+        return cls(
+            digest=loaded.digest,
+            intent=IntentRecogniser.load(folder / intent.model, intent.out_of_scope_below)
+            if intent
+            else None,
+            handover=HandoverRule.from_policy(handover) if handover else None,
+            satisfaction=SatisfactionPredictor.load(folder / satisfaction.model) if satisfaction else None,
+        )
+
+    def read(
+        self, text: str, locale: str, failed_turns: int, last_intent: str | None, last_reply_empty: bool
+    ) -> UserReading:
+        """Recognise the intent and decide about the hand-over.
+
+        Args:
+            text: what the user says.
+            locale: of the session.
+            failed_turns, last_intent, last_reply_empty: of the session before this turn.
+        """
+        started_ns = time.perf_counter_ns()
+        intent = self.intent.recognise(text) if self.intent else None
+        recognised_ns = time.perf_counter_ns()
+        failed = turn_failed(intent, last_intent, text, last_reply_empty)
+        failed_turns = failed_turns + 1 if failed else 0
+        decision = self.handover.decide(text, intent, failed_turns) if self.handover else None
+        reply = self.handover.reply(locale) if self.handover and decision and decision.decided else ""
+        decided_ns = time.perf_counter_ns()
+        return UserReading(
+            intent, decision, failed_turns, reply, recognised_ns - started_ns, decided_ns - recognised_ns
+        )
+
+    def rate(self, turn: RatedTurn) -> tuple[SatisfactionGuess | None, int]:
+        """The predicted satisfaction with a turn, and the nanoseconds it took."""
+        started_ns = time.perf_counter_ns()
+        guess = self.satisfaction.predict(turn) if self.satisfaction else None
+        return guess, time.perf_counter_ns() - started_ns

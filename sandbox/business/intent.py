@@ -1,0 +1,45 @@
+"""The intent recogniser: what does the user want, and how sure is that."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.business.features import intent_features
+from sandbox.business.linear_model import LinearTextModel, load_linear_model
+from sandbox.domain import IntentGuess
+
+# A training set may bring examples of what the bot isn't for, under this label.
+OUT_OF_SCOPE = "out_of_scope"
+
+
+@dataclass(frozen=True)
+class IntentRecogniser:
+    """A calibrated classifier with a threshold.
+
+    Attributes:
+        model: the classifier.
+        out_of_scope_below: a text whose best intent is less probable is out of scope.
+    """
+
+    model: LinearTextModel
+    out_of_scope_below: float
+
+    @classmethod
+    def load(cls, path: Path, out_of_scope_below: float) -> "IntentRecogniser":
+        """Load intent.skops.
+
+        Raises:
+            InputError: the file isn't an intent recogniser.
+        """
+        return cls(load_linear_model(path, intent_features, "sandbox fit intent"), out_of_scope_below)
+
+    def recognise(self, text: str) -> IntentGuess:
+        """The most probable intent of what the user said."""
+        probabilities = self.model.probabilities(text)
+        best = int(probabilities.argmax())
+        label, probability = self.model.labels[best], float(probabilities[best])
+        return IntentGuess(
+            label=label,
+            probability=probability,
+            out_of_scope=label == OUT_OF_SCOPE or probability < self.out_of_scope_below,
+            probabilities=dict(zip(self.model.labels, probabilities.tolist(), strict=True)),
+        )

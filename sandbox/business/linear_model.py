@@ -1,0 +1,127 @@
+"""A fitted scikit-learn text pipeline as plain arrays, so that one prediction costs about 0.1 ms instead of 0.8.
+
+Artefacts are scikit-learn pipelines of a TfidfVectorizer with one of our feature functions and a multinomial
+LogisticRegression, stored by skops (no pickle): only the types of an allow-list are loaded.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evalkit.errors import InputError
+from sandbox.business.features import intent_features, satisfaction_features
+
+Float64 = npt.NDArray[np.float64]
+
+# Beyond what skops trusts by itself (scikit-learn's estimators, numpy arrays, plain containers).
+TRUSTED_TYPES = tuple(
+    f"{function.__module__}.{function.__qualname__}" for function in (intent_features, satisfaction_features)
+)
+
+
+@dataclass(frozen=True)
+class LinearTextModel:
+    """Softmax over a linear map of weighted feature counts.
+
+    Attributes:
+        labels: the classes, in the order of the probabilities.
+        features: what turns an input into a list of features.
+        columns: feature → row of `weights`.
+        scale: float64 [features], the inverse document frequency (1 where unused).
+        weights: float64 [features, labels]; `bias`: float64 [labels].
+        binary, sublinear, unit_length: how counts are weighted, as in TfidfVectorizer.
+    """
+
+    labels: tuple[str, ...]
+    features: Callable[[Any], list[str]]
+    columns: dict[str, int]
+    scale: Float64
+    weights: Float64
+    bias: Float64
+    binary: bool
+    sublinear: bool
+    unit_length: bool
+
+    @classmethod
+    def from_pipeline(cls, pipeline: Any) -> "LinearTextModel":
+        """Take the arrays out of a fitted pipeline made by `sandbox fit`."""
+        vectoriser, classifier = pipeline[0], pipeline[-1]
+        weights, bias = classifier.coef_, classifier.intercept_
+        if len(classifier.classes_) == 2:  # scikit-learn keeps one column: the second class against the first
+            weights, bias = np.vstack([np.zeros_like(weights), weights]), np.concatenate([[0.0], bias])
+        columns = {str(feature): int(column) for feature, column in vectoriser.vocabulary_.items()}
+        return cls(
+            labels=tuple(str(label) for label in classifier.classes_),
+            features=vectoriser.analyzer,
+            columns=columns,
+            scale=np.asarray(vectoriser.idf_ if vectoriser.use_idf else np.ones(len(columns)), np.float64),
+            weights=np.ascontiguousarray(weights.T, np.float64),
+            bias=np.asarray(bias, np.float64),
+            binary=vectoriser.binary,
+            sublinear=vectoriser.sublinear_tf,
+            unit_length=vectoriser.norm == "l2",
+        )
+
+    def probabilities(self, item: Any) -> Float64:
+        """Probability of each label, float64 [labels]."""
+        known = (
+            column for feature in self.features(item) if (column := self.columns.get(feature)) is not None
+        )
+        counts = Counter(known)
+        rows = np.fromiter(counts.keys(), np.int64, len(counts))
+        values = np.fromiter(counts.values(), np.float64, len(counts))
+        if self.binary:
+            values[:] = 1.0
+        if self.sublinear:
+            values = 1.0 + np.log(values)
+        values *= self.scale[rows]
+        if self.unit_length and len(rows):
+            values /= np.sqrt(values @ values)
+        scores = values @ self.weights[rows] + self.bias
+        exponentials = np.exp(scores - scores.max())
+        return np.asarray(exponentials / exponentials.sum(), np.float64)
+
+
+def load_linear_model(path: Path, features: Callable[[Any], list[str]], fit_command: str) -> LinearTextModel:
+    """Load an artefact.
+
+    Args:
+        path: the .skops file.
+        features: the feature function that this kind of artefact must use.
+        fit_command: what makes such a file, for the message.
+
+    Raises:
+        InputError: not such an artefact, or one that holds types beyond the allow-list.
+    """
+    import zipfile
+
+    import skops.io
+    from skops.io.exceptions import UntrustedTypesFoundException
+
+    advice = f"train it with `{fit_command}`"
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; {advice}")
+    if not zipfile.is_zipfile(path):
+        raise InputError(f"{path}: not a skops file; {advice}")
+    try:
+        pipeline = skops.io.load(path, trusted=list(TRUSTED_TYPES))
+    except UntrustedTypesFoundException as error:
+        raise InputError(
+            f"{path}: holds types that aren't trusted ({error}); don't use this file, {advice}"
+        ) from None
+    except Exception as error:  # a damaged archive fails in many ways inside zipfile, json, numpy and skops
+        raise InputError(f"{path}: can't be read ({type(error).__name__}: {error}); {advice}") from None
+    if _steps(pipeline) != ("TfidfVectorizer", "LogisticRegression") or pipeline[0].analyzer is not features:
+        raise InputError(f"{path}: not an artefact of this kind; {advice}")
+    return LinearTextModel.from_pipeline(pipeline)
+
+
+def _steps(pipeline: Any) -> Sequence[str]:
+    from sklearn.pipeline import Pipeline
+
+    return tuple(type(step).__name__ for _, step in pipeline.steps) if isinstance(pipeline, Pipeline) else ()

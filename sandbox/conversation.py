@@ -1,0 +1,247 @@
+"""A turn from beginning to end: intent, hand-over, generation, satisfaction, and what the session remembers of it.
+
+A turn is stored in one go when its reply is complete. Whatever stops it before (cancel, deadline, dead engine) leaves
+the session as it was, so that the same turn_id can be sent again.
+"""
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from evalkit.chat import ChatRenderer
+from sandbox.business.features import RatedTurn
+from sandbox.business.flow import NOTHING_READ, BusinessFlow, UserReading
+from sandbox.domain import FinishReason, SessionState, Timings, TurnInput, TurnPiece, TurnReply, Usage
+from sandbox.engine.requests import Engine, GenerationEnd, GenerationRequest
+from sandbox.errors import InvalidRequestError
+from sandbox.limits import Limits
+from sandbox.sessions import Exchange, Session, SessionStore
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Token ids of a conversation up to where the reply begins.
+
+    Attributes:
+        ids: the token ids.
+        first_exchange: index of the oldest exchange among them; those before were dropped.
+    """
+
+    ids: tuple[int, ...]
+    first_exchange: int
+
+
+@dataclass(frozen=True)
+class _Generated:
+    text: str
+    token_ids: tuple[int, ...]
+    first_token_ns: int
+    end: GenerationEnd
+
+
+class Conversations:
+    """Runs turns of sessions."""
+
+    def __init__(
+        self,
+        store: SessionStore,
+        engine: Engine,
+        renderer: ChatRenderer,
+        flow: BusinessFlow | None,
+        limits: Limits,
+    ) -> None:
+        """Put the parts together.
+
+        Args:
+            store: the sessions.
+            engine: generates replies.
+            renderer: turns messages into token ids.
+            flow: the business flow, or None.
+            limits: bounds.
+        """
+        self._store = store
+        self._engine = engine
+        self._renderer = renderer
+        self._flow = flow
+        self._limits = limits
+
+    async def turn(self, turn: TurnInput) -> AsyncGenerator[TurnPiece, None]:
+        """Run one turn and yield its reply piece by piece; the last piece carries the whole reply.
+
+        Raises:
+            SandboxError: whatever stands in the way, see sandbox.errors; the session is then as before.
+        """
+        arrived_ns = time.perf_counter_ns()
+        self._limits.check_id("turn_id", turn.turn_id)
+        session = self._store.find(turn.session_id)
+        stored = session.stored_reply(turn.turn_id) if turn.turn_id else None
+        if stored is not None:
+            yield TurnPiece(stored.text, stored.token_ids, stored)
+            return
+        with session.lock():
+            self._store.require_open(session)
+            self._limits.check_user_text(turn.user_text)
+            self._limits.check_sampling(turn.sampling)
+            reading = self._read(session, turn.user_text)
+            if reading.handover is not None and reading.handover.decided:
+                yield self._hand_over(session, turn, reading, arrived_ns)
+                return
+            async with aclosing(self._answer(session, turn, reading, arrived_ns)) as pieces:
+                async for piece in pieces:
+                    yield piece
+
+    async def _answer(
+        self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int
+    ) -> AsyncGenerator[TurnPiece, None]:
+        prompt = self._prompt(session, turn.user_text, turn.sampling.max_new_tokens)
+        request = GenerationRequest(session.cache_key, prompt.ids, turn.sampling)
+        text: list[str] = []
+        ids: list[int] = []
+        first_token_ns = 0
+        async with self._engine.generate(request) as pieces:
+            async for piece in pieces:
+                if not ids and piece.token_ids:
+                    first_token_ns = time.perf_counter_ns() - arrived_ns
+                text.append(piece.text)
+                ids.extend(piece.token_ids)
+                if piece.end is None:
+                    yield TurnPiece(piece.text, piece.token_ids)
+                    continue
+                generated = _Generated("".join(text), tuple(ids), first_token_ns, piece.end)
+                reply = self._store_answer(session, turn, reading, prompt, generated, arrived_ns)
+                yield TurnPiece(piece.text, piece.token_ids, reply)
+
+    def _store_answer(
+        self,
+        session: Session,
+        turn: TurnInput,
+        reading: UserReading,
+        prompt: Prompt,
+        generated: _Generated,
+        arrived_ns: int,
+    ) -> TurnReply:
+        session.exchanges.append(Exchange(turn.user_text, generated.token_ids))
+        session.prompt_ids = [*prompt.ids, *generated.token_ids]
+        session.first_exchange = prompt.first_exchange
+        end = generated.end
+        usage = Usage(
+            prompt_tokens=len(prompt.ids),
+            reused_tokens=end.reused_tokens,
+            generated_tokens=len(generated.token_ids),
+            dropped_turns=prompt.first_exchange,
+        )
+        timings = Timings(
+            queue_ns=end.queue_ns,
+            prefill_ns=end.prefill_ns,
+            first_token_ns=generated.first_token_ns,
+            decode_ns=end.decode_ns,
+        )
+        return self._store_reply(
+            session,
+            turn,
+            reading,
+            generated.text,
+            generated.token_ids,
+            end.finish_reason,
+            usage,
+            timings,
+            arrived_ns,
+        )
+
+    def _hand_over(
+        self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int
+    ) -> TurnPiece:
+        session.state = SessionState.HANDED_OVER
+        self._engine.release(session.cache_key)
+        text = reading.handover_reply
+        timings = Timings(first_token_ns=time.perf_counter_ns() - arrived_ns)
+        reply = self._store_reply(
+            session, turn, reading, text, (), FinishReason.HANDED_OVER, Usage(), timings, arrived_ns
+        )
+        return TurnPiece(text, (), reply)
+
+    def _store_reply(
+        self,
+        session: Session,
+        turn: TurnInput,
+        reading: UserReading,
+        text: str,
+        token_ids: tuple[int, ...],
+        finish_reason: FinishReason,
+        usage: Usage,
+        timings: Timings,
+        arrived_ns: int,
+    ) -> TurnReply:
+        turn_index = len(session.turns)
+        satisfaction, satisfaction_ns = None, 0
+        if self._flow is not None:
+            rated = RatedTurn(turn.user_text, text, turn_index, reading.failed_turns)
+            satisfaction, satisfaction_ns = self._flow.rate(rated)
+        reply = TurnReply(
+            session_id=session.session_id,
+            turn_id=turn.turn_id or secrets.token_hex(16),
+            turn_index=turn_index,
+            text=text,
+            token_ids=token_ids,
+            finish_reason=finish_reason,
+            intent=reading.intent,
+            handover=reading.handover,
+            satisfaction=satisfaction,
+            usage=usage,
+            timings=Timings(
+                queue_ns=timings.queue_ns,
+                prefill_ns=timings.prefill_ns,
+                first_token_ns=timings.first_token_ns,
+                decode_ns=timings.decode_ns,
+                intent_ns=reading.intent_ns,
+                handover_ns=reading.handover_ns,
+                satisfaction_ns=satisfaction_ns,
+                total_ns=time.perf_counter_ns() - arrived_ns,
+            ),
+            state=session.state,
+        )
+        session.failed_turns = reading.failed_turns
+        session.last_intent = reading.intent.label if reading.intent else None
+        session.last_reply_empty = not text.strip()
+        session.store(turn.user_text, reply)
+        self._store.touch(session)
+        return reply
+
+    def _read(self, session: Session, user_text: str) -> UserReading:
+        if self._flow is None:
+            return NOTHING_READ
+        return self._flow.read(
+            user_text, session.locale, session.failed_turns, session.last_intent, session.last_reply_empty
+        )
+
+    def _prompt(self, session: Session, user_text: str, max_new_tokens: int) -> Prompt:
+        """The prompt of the next reply; where it's too long for the model, without the oldest turns.
+
+        The system text always stays. When turns are dropped the rest is laid out anew: texts of the user are encoded
+        again (that is exact), generated ids are copied.
+        """
+        room = self._limits.max_context_tokens - max_new_tokens
+        exchanges, first = session.exchanges, session.first_exchange
+        if exchanges:
+            last = exchanges[-1].reply_ids
+            ids = [*session.prompt_ids, *self._renderer.next_turn(last, user_text)]
+        else:
+            ids = self._renderer.opening(session.system_text, user_text)
+        while len(ids) > room and first < len(exchanges):
+            first += 1
+            ids = self._layout(session.system_text, exchanges[first:], user_text)
+        if len(ids) > room:
+            raise InvalidRequestError(
+                f"user_text: {len(ids)} tokens with the system text and the template, and {max_new_tokens} for the reply, don't"
+                f" fit into {self._limits.max_context_tokens}; shorten it or lower sampling.max_new_tokens"
+            )
+        return Prompt(tuple(ids), first)
+
+    def _layout(self, system_text: str, exchanges: Sequence[Exchange], user_text: str) -> list[int]:
+        users = [*(exchange.user_text for exchange in exchanges), user_text]
+        ids = self._renderer.opening(system_text, users[0])
+        for exchange, following in zip(exchanges, users[1:], strict=True):
+            ids += [*exchange.reply_ids, *self._renderer.next_turn(exchange.reply_ids, following)]
+        return ids

@@ -1,0 +1,62 @@
+"""What the server asks of an engine and hears from it. Engines of any kind speak this."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from sandbox.domain import FinishReason, Sampling
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """One reply to generate.
+
+    Attributes:
+        cache_key: names the session whose cached prefix may be reused.
+        prompt_ids: the whole conversation so far.
+        sampling: how to choose tokens.
+    """
+
+    cache_key: int
+    prompt_ids: tuple[int, ...]
+    sampling: Sampling
+
+
+@dataclass(frozen=True)
+class GenerationEnd:
+    """How a generation went; times in nanoseconds as in sandbox.domain.Timings."""
+
+    finish_reason: FinishReason
+    reused_tokens: int
+    queue_ns: int
+    prefill_ns: int
+    decode_ns: int
+
+
+@dataclass(frozen=True)
+class GenerationPiece:
+    """New tokens and the text that became safe to show; the last piece of a generation carries its `end`."""
+
+    token_ids: tuple[int, ...]
+    text: str
+    end: GenerationEnd | None = None
+
+
+class Engine(Protocol):
+    """Generates replies."""
+
+    def generate(
+        self, request: GenerationRequest
+    ) -> AbstractAsyncContextManager[AsyncIterator[GenerationPiece]]:
+        """Pieces of the reply; leaving the context before its end cancels the generation.
+
+        Raises (while iterating):
+            EngineUnavailableError: the engine died, is restarting or shutting down.
+            CapacityError: its cache memory is full of turns in flight.
+        """
+        ...
+
+    def release(self, cache_key: int) -> None:
+        """Forget what is cached for a session; unknown keys are ignored."""
+        ...

@@ -1,0 +1,260 @@
+"""Keeps one engine process running: starts it, talks to it, and starts it again when it dies.
+
+Turns in flight when it dies fail with EngineUnavailableError. Sessions don't: their token ids live in the server, and
+the next turn simply finds a cold cache.
+"""
+
+import asyncio
+import contextlib
+import enum
+import itertools
+import logging
+import os
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from evalkit.errors import EvalkitError, InputError
+from sandbox.domain import FinishReason
+from sandbox.engine.pipe import HEADER_BYTES, Message, body_length, decode, frame
+from sandbox.engine.requests import GenerationEnd, GenerationPiece, GenerationRequest
+from sandbox.errors import CapacityError, EngineUnavailableError
+
+log = logging.getLogger(__name__)
+
+_FIRST_BACK_OFF_S = 0.2
+_MAX_BACK_OFF_S = 10.0
+# An engine that ran for so long before it died starts the back-off anew.
+_STABLE_S = 30.0
+
+
+class EngineState(enum.Enum):
+    """STARTING → READY → STARTING (after a death) …; CLOSED at the end."""
+
+    STARTING = "starting"
+    READY = "ready"
+    CLOSED = "closed"
+
+
+class EngineSupervisor:
+    """The server's side of the engine.
+
+    Attributes:
+        state: what the engine is doing.
+        restarts: how often it died and was started again.
+        pid: of the running engine process, None between two.
+    """
+
+    def __init__(self, bundle: Path, kv_bytes: int, on_state: Callable[[EngineState], None]) -> None:
+        """Prepare, without starting anything.
+
+        Args:
+            bundle: bundle folder.
+            kv_bytes: budget of the engine's cache.
+            on_state: called after each change of state, on the event loop.
+        """
+        self.state = EngineState.STARTING
+        self.restarts = 0
+        self.pid: int | None = None
+        self._start_message: Message = {"bundle": str(bundle.resolve()), "kv_bytes": kv_bytes}
+        self._on_state = on_state
+        self._process: Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._numbers = itertools.count(1)
+        self._inboxes: dict[int, asyncio.Queue[Message | None]] = {}
+
+    async def start(self) -> None:
+        """Start the engine and wait until it has loaded the model; from then on it's kept running.
+
+        Raises:
+            InputError: the engine refuses the bundle.
+            EvalkitError: the engine died while loading.
+        """
+        process = await self._launch()
+        self._keeper = asyncio.create_task(self._keep_running(process))
+
+    async def run(self) -> None:
+        """Wait while the engine is kept running; returns only with a fault of the supervisor itself."""
+        assert self._keeper is not None, "start() comes first"
+        await asyncio.shield(self._keeper)
+
+    async def close(self) -> None:
+        """End the engine; turns still in flight fail."""
+        self._set_state(EngineState.CLOSED)
+        if self._keeper is not None:
+            self._keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._keeper
+        self._fail_turns()
+        if self._process is not None:
+            await _kill(self._process)
+            self.pid = None
+
+    @contextlib.asynccontextmanager
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[AsyncIterator[GenerationPiece]]:
+        """See `sandbox.engine.requests.Engine`."""
+        if self.state is not EngineState.READY:
+            raise self._unavailable()
+        number = next(self._numbers)
+        inbox: asyncio.Queue[Message | None] = asyncio.Queue()
+        self._inboxes[number] = inbox
+        self._send(
+            {
+                "op": "generate",
+                "request": number,
+                "key": request.cache_key,
+                "prompt": request.prompt_ids,
+                "sampling": asdict(request.sampling),
+            }
+        )
+        try:
+            yield self._pieces(inbox)
+        finally:
+            # Still registered: the end hasn't come, so whoever wanted the reply has left.
+            if self._inboxes.pop(number, None) is not None:
+                self._send({"op": "cancel", "request": number})
+
+    def release(self, cache_key: int) -> None:
+        """See `sandbox.engine.requests.Engine`."""
+        self._send({"op": "release", "key": cache_key})
+
+    async def _pieces(self, inbox: "asyncio.Queue[Message | None]") -> AsyncIterator[GenerationPiece]:
+        while True:
+            message = await inbox.get()
+            if message is None:
+                raise self._unavailable()
+            match message["event"]:
+                case "token":
+                    yield GenerationPiece((message["id"],), message["text"])
+                case "rejected":
+                    raise CapacityError(
+                        "the engine's cache memory is full of turns in flight; try again later"
+                    )
+                case _:
+                    yield _last_piece(message)
+                    return
+
+    def _unavailable(self) -> EngineUnavailableError:
+        if self.state is EngineState.CLOSED:
+            return EngineUnavailableError(
+                "the server is shutting down; the turn left no trace, send it to another server"
+            )
+        return EngineUnavailableError(
+            "the engine is restarting; the turn left no trace, send it again in a moment"
+        )
+
+    async def _launch(self) -> Process:
+        environment = {
+            "GLOG_v": "3",
+            **os.environ,
+        }  # MindSpore logs errors only, unless the user asked for more
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "sandbox.engine.worker"),
+            stdin=PIPE,
+            stdout=PIPE,
+            env=environment,
+            # Ctrl-C in a terminal goes to the server alone, which ends its engine after draining.
+            start_new_session=True,
+        )
+        self._process = process
+        try:
+            self._send(self._start_message)
+            message = await _read(process)
+        except BaseException:
+            await _kill(process)
+            raise
+        if message is None:
+            code = await process.wait()
+            raise EvalkitError(
+                f"the engine process ended while loading ({_exit_text(code)}); its last lines say why"
+            )
+        if message["event"] == "failed":
+            await process.wait()
+            raise InputError(message["message"])
+        self.pid = process.pid
+        self._set_state(EngineState.READY)
+        return process
+
+    async def _keep_running(self, process: Process) -> None:
+        back_off_s = _FIRST_BACK_OFF_S
+        while True:
+            ready_s = time.monotonic()
+            while (message := await _read(process)) is not None:
+                self._deliver(message)
+            self.pid = None
+            code = await process.wait()
+            self.restarts += 1
+            self._set_state(EngineState.STARTING)
+            self._fail_turns()
+            if time.monotonic() - ready_s > _STABLE_S:
+                back_off_s = _FIRST_BACK_OFF_S
+            process, back_off_s = await self._relaunch(_exit_text(code), back_off_s)
+
+    async def _relaunch(self, reason: str, back_off_s: float) -> tuple[Process, float]:
+        while True:
+            log.error("engine ended (%s); starting it again in %.1f s", reason, back_off_s)
+            await asyncio.sleep(back_off_s)
+            back_off_s = min(2 * back_off_s, _MAX_BACK_OFF_S)
+            try:
+                return await self._launch(), back_off_s
+            except EvalkitError as error:
+                reason = str(error)
+
+    def _deliver(self, message: Message) -> None:
+        number = message["request"]
+        inbox = self._inboxes.get(number)
+        if inbox is None:
+            return  # cancelled meanwhile
+        if message["event"] != "token":
+            del self._inboxes[number]
+        inbox.put_nowait(message)
+
+    def _fail_turns(self) -> None:
+        for inbox in self._inboxes.values():
+            inbox.put_nowait(None)
+        self._inboxes.clear()
+
+    def _send(self, message: Message) -> None:
+        # A dead engine's pipe swallows writes; its death is noticed where its answers are read.
+        process = self._process
+        if process is not None and process.stdin is not None and not process.stdin.is_closing():
+            process.stdin.write(frame(message))
+
+    def _set_state(self, state: EngineState) -> None:
+        if self.state is not EngineState.CLOSED:
+            self.state = state
+            self._on_state(state)
+
+
+def _last_piece(message: Message) -> GenerationPiece:
+    end = GenerationEnd(
+        finish_reason=FinishReason(message["reason"]),
+        reused_tokens=message["reused"],
+        queue_ns=message["queue_ns"],
+        prefill_ns=message["prefill_ns"],
+        decode_ns=message["decode_ns"],
+    )
+    ids = () if message["id"] is None else (message["id"],)
+    return GenerationPiece(ids, message["text"], end)
+
+
+async def _read(process: Process) -> Message | None:
+    assert process.stdout is not None
+    try:
+        header = await process.stdout.readexactly(HEADER_BYTES)
+        return decode(await process.stdout.readexactly(body_length(header)))
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def _kill(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+def _exit_text(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,98 @@
+"""Every bound of the server, and the checks of what a caller sends."""
+
+import math
+from dataclasses import dataclass
+
+from sandbox.domain import Sampling
+from sandbox.errors import InvalidRequestError
+
+LOCALES = ("en", "zh")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one server.
+
+    The largest transcript (max_session_turns times the largest turn) stays below max_message_bytes.
+
+    Attributes:
+        max_sessions: live sessions (open or handed over).
+        max_session_turns: finished turns of one session.
+        idle_ttl_s: a session untouched for so long is forgotten.
+        max_context_tokens: prompt and reply together, the model's max_length.
+        max_turn_tokens: tokens generated in one turn.
+        max_id_bytes: session_id, turn_id, tenant.
+        max_user_bytes, max_system_bytes: UTF-8 size of the texts.
+        max_stops, max_stop_bytes: number and UTF-8 size of stop strings.
+        max_message_bytes: of one gRPC message, either way.
+    """
+
+    max_context_tokens: int
+    max_sessions: int = 64
+    max_session_turns: int = 256
+    idle_ttl_s: float = 1800.0
+    max_id_bytes: int = 128
+    max_user_bytes: int = 8 << 10
+    max_system_bytes: int = 16 << 10
+    max_stops: int = 8
+    max_stop_bytes: int = 64
+    max_message_bytes: int = 4 << 20
+
+    @property
+    def max_turn_tokens(self) -> int:
+        """At most half of the context, so that a reply always leaves room for a prompt; never above 1024."""
+        return max(1, min(1024, self.max_context_tokens // 2))
+
+    @property
+    def default_turn_tokens(self) -> int:
+        """What a caller gets who sets no max_new_tokens: half of the maximum, at most 256."""
+        return max(1, min(256, self.max_turn_tokens // 2))
+
+    def check_id(self, field: str, value: str) -> str:
+        """Check an identifier; empty is allowed here."""
+        self._check_bytes(field, value, self.max_id_bytes)
+        if not value.isprintable():
+            raise InvalidRequestError(f"{field}: holds a control character; use printable characters")
+        return value
+
+    def check_user_text(self, text: str) -> str:
+        """Check what the user says: not empty, not only white space, within its size."""
+        if not text.strip():
+            raise InvalidRequestError("user_text: is empty; send what the user says")
+        return self._check_bytes("user_text", text, self.max_user_bytes)
+
+    def check_system_text(self, text: str) -> str:
+        """Check a session's system text; empty means none."""
+        return self._check_bytes("system_text", text, self.max_system_bytes)
+
+    def check_locale(self, locale: str) -> str:
+        """Check a locale; empty means English."""
+        if locale and locale not in LOCALES:
+            raise InvalidRequestError(f"locale: {locale!r} is unknown; use one of {', '.join(LOCALES)}")
+        return locale or LOCALES[0]
+
+    def check_sampling(self, sampling: Sampling) -> Sampling:
+        """Check sampling settings whose defaults are already filled in."""
+        if not 1 <= sampling.max_new_tokens <= self.max_turn_tokens:
+            raise InvalidRequestError(
+                f"sampling.max_new_tokens: {sampling.max_new_tokens} is above the limit; use 1..{self.max_turn_tokens}"
+            )
+        if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
+            raise InvalidRequestError("sampling.temperature: must be a number of 0 or more")
+        if not 0 < sampling.top_p <= 1:
+            raise InvalidRequestError("sampling.top_p: must lie in (0, 1]")
+        if len(sampling.stop) > self.max_stops:
+            raise InvalidRequestError(
+                f"sampling.stop: {len(sampling.stop)} strings; at most {self.max_stops} are allowed"
+            )
+        for stop in sampling.stop:
+            if not stop:
+                raise InvalidRequestError("sampling.stop: an empty string would end every reply; remove it")
+            self._check_bytes("sampling.stop", stop, self.max_stop_bytes)
+        return sampling
+
+    def _check_bytes(self, field: str, value: str, limit: int) -> str:
+        size = len(value.encode())
+        if size > limit:
+            raise InvalidRequestError(f"{field}: {size} bytes; at most {limit} are allowed")
+        return value

@@ -1,0 +1,225 @@
+"""Sessions: who owns one, what it remembers, how many there may be.
+
+All of this runs on the server's one event loop, so taking a session's lock is setting a flag: nothing can come
+between the check and the set, and the lock is taken before anything of the session is read.
+"""
+
+import itertools
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sandbox.domain import SessionState, TranscriptTurn, TurnReply
+from sandbox.errors import (
+    CapacityError,
+    InvalidRequestError,
+    SessionBusyError,
+    SessionEndedError,
+    SessionExistsError,
+    UnknownSessionError,
+)
+from sandbox.limits import Limits
+
+_serial = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One user turn and the reply's token ids, as the prompt of later turns holds them."""
+
+    user_text: str
+    reply_ids: tuple[int, ...]
+
+
+@dataclass
+class Session:
+    """One conversation.
+
+    Attributes:
+        session_id, tenant, system_text, locale: as opened.
+        cache_key: names the session in the engine's cache; never used twice, even when a session_id is.
+        exchanges: every finished turn that the model answered.
+        prompt_ids: token ids of the conversation so far, the last reply included. They are the session's truth:
+            generated ids are appended, never encoded again.
+        first_exchange: index of the oldest exchange that prompt_ids still holds.
+        failed_turns: turns in a row that failed the user (business/handover.py says what that is).
+        last_intent: label of the turn before, None in the beginning or without a flow.
+        last_reply_empty: the reply before held no text.
+        turns: the transcript.
+    """
+
+    session_id: str
+    tenant: str
+    system_text: str
+    locale: str
+    touched_s: float
+    cache_key: int = field(default_factory=lambda: next(_serial))
+    state: SessionState = SessionState.OPEN
+    exchanges: list[Exchange] = field(default_factory=list)
+    prompt_ids: list[int] = field(default_factory=list)
+    first_exchange: int = 0
+    failed_turns: int = 0
+    last_intent: str | None = None
+    last_reply_empty: bool = False
+    turns: list[TranscriptTurn] = field(default_factory=list)
+    busy: bool = False
+    _replies: dict[str, TurnReply] = field(default_factory=dict)
+
+    def stored_reply(self, turn_id: str) -> TurnReply | None:
+        """The reply of a finished turn of this id."""
+        return self._replies.get(turn_id)
+
+    def store(self, user_text: str, reply: TurnReply) -> None:
+        """Add a finished turn to the transcript."""
+        self.turns.append(TranscriptTurn(reply.turn_id, user_text, reply))
+        self._replies[reply.turn_id] = reply
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Own the session for one turn.
+
+        Raises:
+            SessionBusyError: another turn owns it.
+        """
+        if self.busy:
+            raise SessionBusyError(
+                f"session {self.session_id!r}: another turn is running; wait for it or cancel it"
+            )
+        self.busy = True
+        try:
+            yield
+        finally:
+            self.busy = False
+
+
+class SessionStore:
+    """At most `max_sessions` live sessions, and as many closed ones whose transcript can still be read.
+
+    When it is full, the longest untouched session makes room: handed-over ones first, then open ones, never one with
+    a turn in flight.
+    """
+
+    def __init__(
+        self, limits: Limits, release: Callable[[int], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Make an empty store.
+
+        Args:
+            limits: bounds.
+            release: called with the cache_key of each session that will take no more turns.
+            clock: seconds, monotonic.
+        """
+        self._limits = limits
+        self._release = release
+        self._clock = clock
+        self._live: OrderedDict[str, Session] = OrderedDict()  # least recently touched first
+        self._closed: OrderedDict[str, Session] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def open(self, session_id: str, tenant: str, system_text: str, locale: str) -> Session:
+        """Open a session; an empty id gets a random one.
+
+        Raises:
+            InvalidRequestError, SessionExistsError: the id or a text can't be used.
+            CapacityError: full of sessions with a turn in flight.
+        """
+        self._limits.check_id("session_id", session_id)
+        self._limits.check_id("tenant", tenant)
+        self._limits.check_system_text(system_text)
+        locale = self._limits.check_locale(locale)
+        self.sweep()
+        if session_id in self._live or session_id in self._closed:
+            raise SessionExistsError(
+                f"session_id: {session_id!r} exists already; choose another or leave it empty"
+            )
+        self._make_room()
+        session = Session(session_id or secrets.token_hex(16), tenant, system_text, locale, self._clock())
+        self._live[session.session_id] = session
+        return session
+
+    def find(self, session_id: str) -> Session:
+        """The session, closed ones included, marked as just used.
+
+        Raises:
+            InvalidRequestError: empty id.
+            UnknownSessionError: no such session.
+        """
+        if not session_id:
+            raise InvalidRequestError("session_id: is empty; send the id that OpenSession returned")
+        self.sweep()
+        for sessions in (self._live, self._closed):
+            session = sessions.get(session_id)
+            if session is not None:
+                self.touch(session)
+                return session
+        raise UnknownSessionError(session_id)
+
+    def touch(self, session: Session) -> None:
+        """Start the session's idle time anew; a no-op for one that was forgotten meanwhile."""
+        session.touched_s = self._clock()
+        for sessions in (self._live, self._closed):
+            if sessions.get(session.session_id) is session:
+                sessions.move_to_end(session.session_id)
+
+    def require_open(self, session: Session) -> None:
+        """Check that the session takes another turn.
+
+        Raises:
+            SessionEndedError: handed over, closed, or at its maximum of turns.
+        """
+        if session.state is SessionState.HANDED_OVER:
+            raise SessionEndedError(
+                f"session {session.session_id!r} was handed over to a person; open a new session"
+            )
+        if session.state is SessionState.CLOSED:
+            raise SessionEndedError(f"session {session.session_id!r} is closed; open a new session")
+        if len(session.turns) >= self._limits.max_session_turns:
+            raise SessionEndedError(
+                f"session {session.session_id!r} has reached {self._limits.max_session_turns} turns; open a new session"
+            )
+
+    def close(self, session: Session) -> None:
+        """Close a session; closing it twice is the same as once.
+
+        Raises:
+            SessionBusyError: a turn is running.
+        """
+        if session.state is SessionState.CLOSED:
+            return
+        with session.lock():
+            session.state = SessionState.CLOSED
+            self._forget(session)
+            self._closed[session.session_id] = session
+            while len(self._closed) > self._limits.max_sessions:
+                self._closed.popitem(last=False)
+
+    def sweep(self) -> None:
+        """Forget every session untouched for longer than the time-to-live, never one with a turn in flight."""
+        oldest_allowed = self._clock() - self._limits.idle_ttl_s
+        for sessions in (self._live, self._closed):
+            stale = itertools.takewhile(lambda session: session.touched_s < oldest_allowed, sessions.values())
+            for session in [session for session in stale if not session.busy]:
+                if sessions is self._live:
+                    self._forget(session)
+                else:
+                    del sessions[session.session_id]
+
+    def _make_room(self) -> None:
+        if len(self._live) < self._limits.max_sessions:
+            return
+        idle = [session for session in self._live.values() if not session.busy]
+        if not idle:
+            raise CapacityError(
+                f"all {self._limits.max_sessions} sessions have a turn in flight; try again later"
+            )
+        handed_over = (session for session in idle if session.state is SessionState.HANDED_OVER)
+        self._forget(next(handed_over, idle[0]))
+
+    def _forget(self, session: Session) -> None:
+        del self._live[session.session_id]
+        self._release(session.cache_key)

@@ -1,0 +1,182 @@
+"""Conversations put together from a language's exchanges: for training as messages, for evaluation as dialogue files."""
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from scenarios.generator.language import Exchange, Facts, Language, Topic
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One exchange within a conversation, with the facts that its reply has to recall."""
+
+    exchange: Exchange
+    recalls: tuple[str, ...] = ()
+
+
+def training_messages(random: Random, language: Language) -> list[dict[str, str]]:
+    """One training conversation: most span several turns, some are a single turn, a few end in a hand-over."""
+    facts = language.facts(random, held_out=False)
+    kind = random.choices(("business", "single", "handover", "read_back"), weights=(66, 14, 5, 15))[0]
+    if kind == "read_back":
+        return [message for _ in range(3) for message in _read_back(random, language)]
+    if kind == "single":
+        turns = [Turn(first_turn(language, random.choice(_single_turn_exchanges(language))))]
+    elif kind == "handover":
+        turns = [
+            Turn(language.greeting),
+            Turn(random.choice(language.questions)),
+            Turn(random.choice(language.handover)),
+        ]
+    else:
+        turns = _training_business(random, language)
+    messages = []
+    for turn in turns:
+        user = random.choice(turn.exchange.users).format(**facts)
+        messages.append({"role": "user", "content": user})
+        messages.append({"role": "assistant", "content": turn.exchange.reply.format(**facts)})
+    return messages
+
+
+def _read_back(random: Random, language: Language) -> list[dict[str, str]]:
+    """A customer lists data, the agent repeats the list: every word of it is copied."""
+    before_user, before_reply, separator, stop = language.read_back
+    facts = list(language.facts(random, held_out=False).values())
+    listed = separator.join(random.sample(facts, random.randint(3, len(facts)))) + stop
+    return [
+        {"role": "user", "content": before_user + listed},
+        {"role": "assistant", "content": before_reply + listed},
+    ]
+
+
+def _training_business(random: Random, language: Language) -> list[Turn]:
+    topic = random.choice(language.topics)
+    questions = [Turn(question) for question in random.sample(language.questions, random.randint(1, 3))]
+    turns = [Turn(language.greeting), Turn(topic.opening), *questions, summary_turn(language, topic)]
+    if random.random() < 0.1:
+        turns.insert(0, Turn(language.balance))
+    if random.random() < 0.3:
+        turns.append(Turn(language.thanks))
+    return turns
+
+
+def summary_turn(language: Language, topic: Topic) -> Turn:
+    """The question for facts of earlier turns, in the topic's own wordings and in those that fit every topic."""
+    summary = topic.summary
+    users = (*summary.users, *language.summary_any)
+    return Turn(
+        Exchange(summary.name, summary.intent, users, summary.reply, summary.evidence), recalls=topic.recalls
+    )
+
+
+def first_turn(language: Language, exchange: Exchange) -> Exchange:
+    """The exchange as the first turn of a conversation: the user names the account and asks at once."""
+    users = tuple(language.first_turn + user for user in exchange.users)
+    return Exchange(exchange.name, exchange.intent, users, exchange.reply, exchange.evidence)
+
+
+def _single_turn_exchanges(language: Language) -> list[Exchange]:
+    return [*language.questions, *(topic.opening for topic in language.topics)]
+
+
+def evaluation_files(
+    random: Random, language: Language, *, per_topic: int, questions: int, single: int, per_handover: int
+) -> dict[str, Any]:
+    """The dialogue files of one language: file name without suffix → content.
+
+    Args:
+        random: source of facts and questions.
+        language: the language.
+        per_topic: dialogues of each topic; they ask for facts given turns ago.
+        questions: other questions between the facts and the turn that asks for them.
+        single: dialogues of one turn, as many as there are exchanges at most.
+        per_handover: dialogues of each reason to hand over.
+    """
+    locale = language.locale
+    files: dict[str, list[dict[str, Any]]] = {}
+    for topic in language.topics:
+        for number in range(1, per_topic + 1):
+            between = random.sample(language.questions, questions)
+            turns = [
+                Turn(language.greeting),
+                Turn(topic.opening),
+                *map(Turn, between),
+                summary_turn(language, topic),
+            ]
+            files.setdefault(f"{topic.name}_{locale}", []).append(
+                _dialogue(
+                    random, language, f"{topic.name}_{locale}_{number:03}", ["multi_turn", topic.name], turns
+                )
+            )
+    for number, exchange in enumerate(random.sample(_single_turn_exchanges(language), single), start=1):
+        files.setdefault(f"single_turn_{locale}", []).append(
+            _dialogue(
+                random,
+                language,
+                f"single_turn_{locale}_{number:03}",
+                ["single_turn", exchange.name],
+                [Turn(first_turn(language, exchange))],
+            )
+        )
+    for request in language.handover:
+        for number in range(1, per_handover + 1):
+            turns = [Turn(language.greeting), Turn(random.choice(language.questions)), Turn(request)]
+            files.setdefault(f"handover_{locale}", []).append(
+                _dialogue(
+                    random,
+                    language,
+                    f"{request.name}_{locale}_{number:03}",
+                    ["handover", request.name],
+                    turns,
+                    handover=True,
+                )
+            )
+    return {name: {"dialogues": dialogues} for name, dialogues in files.items()}
+
+
+def _dialogue(
+    random: Random,
+    language: Language,
+    dialogue_id: str,
+    tags: list[str],
+    turns: list[Turn],
+    *,
+    handover: bool = False,
+) -> dict[str, Any]:
+    facts = language.facts(random, held_out=True)
+    last = len(turns) - 1
+    written = [_turn(random, turn, handover=handover and index == last) for index, turn in enumerate(turns)]
+    recalled = [fact for turn in turns for fact in turn.recalls]
+    return {
+        "id": dialogue_id,
+        "locale": language.locale,
+        "persona": language.persona.format(**facts),
+        "facts": _stated(facts, turns),
+        "tags": [language.locale, *tags],
+        "turns": written,
+        "never": list(language.never),
+        "end_state": {"handed_over": handover} | ({"stated": recalled} if recalled else {}),
+    }
+
+
+def _turn(random: Random, turn: Turn, *, handover: bool) -> dict[str, Any]:
+    exchange = turn.exchange
+    expect: dict[str, Any] = {
+        "intent": exchange.intent,
+        "handover": {"required": True} if handover else {"forbidden": True},
+    }
+    if exchange.evidence:
+        expect["contains"] = list(exchange.evidence)
+    if turn.recalls:
+        expect["recalls"] = list(turn.recalls)
+    return {
+        "user": random.sample(exchange.users, len(exchange.users)),
+        "gold": exchange.reply,
+        "expect": expect,
+    }
+
+
+def _stated(facts: Facts, turns: list[Turn]) -> Facts:
+    said = " ".join(turn.exchange.users[0] for turn in turns)
+    return {name: value for name, value in facts.items() if "{" + name + "}" in said}

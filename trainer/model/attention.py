@@ -1,0 +1,87 @@
+"""Causal self-attention with grouped queries, and the one rule of who may see whom."""
+
+from mindspore import Tensor, dtype, nn, ops
+
+from evalkit.bundle import ModelSpec
+from trainer.model.rotary import Rotary
+
+# Finite, so that a row that sees nothing (padding) gives numbers that nobody reads instead of NaN.
+HIDDEN = -1e9
+
+
+def attention_mask(
+    query_positions: Tensor, query_segments: Tensor, key_positions: Tensor, key_segments: Tensor, window: int | None
+) -> Tensor:
+    """What to add to the attention scores: 0 where the query sees the key, HIDDEN elsewhere.
+
+    A token sees the keys of its own segment that stand at its position or before it, at most `window` - 1 back.
+
+    Args:
+        query_positions: int32 [B, Q], restarting in each segment.
+        query_segments: int32 [B, Q], the number of the text within the row.
+        key_positions, key_segments: int32 [B, K].
+        window: how many positions a token sees, itself included; None for all.
+
+    Returns:
+        float32 [B, 1, Q, K].
+    """
+    distance = query_positions.expand_dims(2) - key_positions.expand_dims(1)  # [B, Q, K]
+    visible = ops.logical_and(distance >= 0, ops.equal(query_segments.expand_dims(2), key_segments.expand_dims(1)))
+    if window is not None:
+        visible = ops.logical_and(visible, distance < window)
+    return ((1.0 - visible.astype(dtype.float32)) * HIDDEN).expand_dims(1)
+
+
+class Attention(nn.Cell):  # type: ignore[misc]
+    """Multi-head attention in which `heads / kv_heads` query heads share one key and value head.
+
+    Projections are 2-D (rows of all texts together) and products batched with transpose_b: on CPU that is 2 to 5
+    times faster than 3-D projections and explicit transposes.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.heads, self.kv_heads, self.size = spec.heads, spec.kv_heads, spec.head_size
+        self.q_proj = nn.Dense(spec.hidden_size, self.heads * self.size, has_bias=spec.bias)
+        self.k_proj = nn.Dense(spec.hidden_size, self.kv_heads * self.size, has_bias=spec.bias)
+        self.v_proj = nn.Dense(spec.hidden_size, self.kv_heads * self.size, has_bias=spec.bias)
+        self.o_proj = nn.Dense(self.heads * self.size, spec.hidden_size, has_bias=spec.bias)
+        self.rotary = Rotary(self.size, spec.max_length, spec.rope_theta) if spec.positions == "rotary" else None
+        self.scores = ops.BatchMatMul(transpose_b=True)
+        self.mix = ops.BatchMatMul()
+        self.softmax = ops.Softmax(axis=-1)
+        self.scale = self.size**-0.5
+
+    def construct(
+        self, x: Tensor, angles: tuple[Tensor, Tensor] | None, mask: Tensor, past: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Attend.
+
+        Args:
+            x: [B*S, hidden].
+            angles: of the rotary embedding, or None.
+            mask: [B, 1, heads/kv_heads * S, P + S].
+            past: keys and values of P earlier tokens, each [B, kv_heads, P, size], or None.
+
+        Returns:
+            The mixed values [B*S, hidden], and keys and values of these S tokens, each [B, kv_heads, S, size].
+        """
+        batch = mask.shape[0]
+        query = self._by_head(self.q_proj(x) * self.scale, batch, self.heads)  # [B, heads, S, size]
+        key = self._by_head(self.k_proj(x), batch, self.kv_heads)  # [B, kv_heads, S, size]
+        value = self._by_head(self.v_proj(x), batch, self.kv_heads)  # [B, kv_heads, S, size]
+        if self.rotary is not None:
+            query, key = self.rotary(query, *angles), self.rotary(key, *angles)
+        new = (key, value)
+        if past is not None:
+            key, value = ops.concat((past[0], key), 2), ops.concat((past[1], value), 2)  # [B, kv_heads, P + S, size]
+
+        # The query heads that share a key head stand below one another: [B, kv_heads, heads/kv_heads * S, size].
+        query = query.reshape(batch, self.kv_heads, -1, self.size)
+        weights = self.softmax(self.scores(query, key) + mask)  # [B, kv_heads, heads/kv_heads * S, P + S]
+        mixed = self.mix(weights, value).reshape(batch, self.heads, -1, self.size)  # [B, heads, S, size]
+        rows = mixed.transpose(0, 2, 1, 3).reshape(-1, self.heads * self.size)  # [B*S, heads * size]
+        return self.o_proj(rows), new
+
+    def _by_head(self, rows: Tensor, batch: int, heads: int) -> Tensor:
+        return rows.reshape(batch, -1, heads, self.size).transpose(0, 2, 1, 3)

@@ -1,0 +1,46 @@
+"""Normalisation layers, written out so that they run on CPU and export to every format."""
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn, ops
+
+from evalkit.bundle import ModelSpec
+
+
+class RMSNorm(nn.Cell):  # type: ignore[misc]
+    """y = x / sqrt(mean(x²) + eps) · weight, over the last axis (Zhang & Sennrich 2019).
+
+    `ops.rms_norm` has no CPU kernel, and 1/sqrt is used instead of rsqrt because the ONNX exporter knows no Rsqrt.
+    """
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = Parameter(ms.Tensor([1.0] * size, ms.float32), name="weight")
+        self.eps = eps
+
+    def construct(self, x: Tensor) -> Tensor:
+        """x [N, size] → [N, size]."""
+        scale = 1.0 / ops.sqrt(ops.mean(x * x, -1, keep_dims=True) + self.eps)  # [N, 1]
+        return x * scale * self.weight
+
+
+class LayerNorm(nn.Cell):  # type: ignore[misc]
+    """y = (x - mean) / sqrt(variance + eps) · weight + bias, over the last axis (Ba et al. 2016).
+
+    `nn.LayerNorm` has another default epsilon (1e-7) and other parameter names than Hugging Face models.
+    """
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.weight = Parameter(ms.Tensor([1.0] * size, ms.float32), name="weight")
+        self.bias = Parameter(ms.Tensor([0.0] * size, ms.float32), name="bias")
+        self.normalise = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=eps)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """x [N, size] → [N, size]."""
+        return self.normalise(x, self.weight, self.bias)[0]
+
+
+def norm(spec: ModelSpec) -> nn.Cell:
+    """The normalisation layer that `spec` asks for."""
+    kind = RMSNorm if spec.norm == "rmsnorm" else LayerNorm
+    return kind(spec.hidden_size, spec.norm_eps)
