@@ -163,7 +163,9 @@ class Bundle:
         spec = self.manifest.graphs.get(role)
         if spec is None:
             have = ", ".join(sorted(self.manifest.graphs)) or "none"
-            raise InputError(f"{self.path}: the bundle has no graph for the role {role!r} (it has: {have}); export it again")
+            raise InputError(
+                f"{self.path}: the bundle has no graph for the role {role!r} (it has: {have}); export it again"
+            )
         return self.path / spec.file
 
     @property
@@ -190,9 +192,11 @@ class Bundle:
         if TOKEN_COUNTS not in self.manifest.files:
             return None
         import numpy as np
+        import numpy.typing as npt
 
         with np.load(self.path / TOKEN_COUNTS, allow_pickle=False) as archive:
-            return archive["counts"].astype(np.int64)
+            counts: npt.NDArray[np.int64] = archive["counts"].astype(np.int64)
+        return counts
 
     @cached_property
     def word_counts(self) -> dict[str, int] | None:
@@ -220,13 +224,19 @@ def load_bundle(path: Path) -> Bundle:
         if name not in manifest.files:
             raise InputError(f"{path / MANIFEST}: files.{name}: is required; export the bundle again")
     if manifest.files[TOKENIZER].sha256 != manifest.tokenizer.sha256:
-        raise InputError(f"{path / MANIFEST}: tokenizer.sha256 isn't that of {TOKENIZER}; export the bundle again")
+        raise InputError(
+            f"{path / MANIFEST}: tokenizer.sha256 isn't that of {TOKENIZER}; export the bundle again"
+        )
     found = model_digest(manifest.files[WEIGHTS].sha256, manifest.tokenizer.sha256, manifest.model)
     if found != manifest.model_digest:
-        raise InputError(f"{path / MANIFEST}: model_digest doesn't fit weights, tokenizer and model; export the bundle again")
+        raise InputError(
+            f"{path / MANIFEST}: model_digest doesn't fit weights, tokenizer and model; export the bundle again"
+        )
     for role, graph in manifest.graphs.items():
         if graph.file not in manifest.files:
-            raise InputError(f"{path / MANIFEST}: graphs.{role}.file: {graph.file!r} isn't listed under files")
+            raise InputError(
+                f"{path / MANIFEST}: graphs.{role}.file: {graph.file!r} isn't listed under files"
+            )
         if graph.format == "mindir":
             check_operators(path / graph.file)
     return Bundle(path=path, manifest=manifest)
@@ -244,7 +254,9 @@ def read_manifest(path: Path) -> Manifest:
     try:
         content = orjson.loads(file.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise InputError(f"{file}:{error.lineno}: broken JSON: {error.msg}; export the bundle again") from None
+        raise InputError(
+            f"{file}:{error.lineno}: broken JSON: {error.msg}; export the bundle again"
+        ) from None
     try:
         manifest = Manifest.model_validate(content)
     except ValidationError as error:
@@ -252,14 +264,18 @@ def read_manifest(path: Path) -> Manifest:
         field = ".".join(str(part) for part in problem["loc"]) or "the top level"
         raise InputError(f"{file}: {field}: {problem['msg']}; export the bundle again") from None
     if manifest_digest(content) != manifest.manifest_sha256:
-        raise InputError(f"{file}: manifest_sha256 doesn't fit the content; the bundle is corrupt, export it again")
+        raise InputError(
+            f"{file}: manifest_sha256 doesn't fit the content; the bundle is corrupt, export it again"
+        )
     return manifest
 
 
 def _check_file(folder: Path, name: str, spec: FileSpec) -> None:
     parts = PurePosixPath(name)
     if parts.is_absolute() or ".." in parts.parts or "\\" in name or not name:
-        raise InputError(f"{folder / MANIFEST}: files: {name!r} leaves the bundle folder; don't trust this bundle")
+        raise InputError(
+            f"{folder / MANIFEST}: files: {name!r} leaves the bundle folder; don't trust this bundle"
+        )
     file = folder / name
     if not file.resolve().is_relative_to(folder.resolve()):
         raise InputError(f"{file}: a link that leaves the bundle folder; don't trust this bundle")
@@ -267,6 +283,8 @@ def _check_file(folder: Path, name: str, spec: FileSpec) -> None:
         raise InputError(f"{file}: missing, though the manifest lists it; copy or export the bundle again")
     size = file.stat().st_size
     if size != spec.bytes:
-        raise InputError(f"{file}: {size} bytes, the manifest says {spec.bytes}; the bundle is corrupt, export it again")
+        raise InputError(
+            f"{file}: {size} bytes, the manifest says {spec.bytes}; the bundle is corrupt, export it again"
+        )
     if sha256_file(file) != spec.sha256:
         raise InputError(f"{file}: SHA-256 differs from the manifest; the bundle is corrupt, export it again")

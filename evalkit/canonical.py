@@ -18,7 +18,9 @@ def canonical_json(value: Any) -> bytes:
         ValueError: the value holds NaN or an infinity.
         TypeError: the value holds something JSON can't carry.
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
 
 
 def sha256_bytes(data: bytes) -> str:

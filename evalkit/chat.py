@@ -50,7 +50,9 @@ class ChatRenderer:
         from jinja2.sandbox import ImmutableSandboxedEnvironment
 
         if tokenizer.chat_template is None:
-            raise InputError("the bundle has no chat template (tokenizer.chat_template is null); it can't hold a conversation")
+            raise InputError(
+                "the bundle has no chat template (tokenizer.chat_template is null); it can't hold a conversation"
+            )
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _raise_exception
         try:
@@ -114,11 +116,15 @@ class ChatRenderer:
         from jinja2 import TemplateError
 
         marked: list[dict[str, Any]] = [
-            {"role": message.role, "content": f"{_OPEN}{index}{_CLOSE}"} for index, message in enumerate(messages)
+            {"role": message.role, "content": f"{_OPEN}{index}{_CLOSE}"}
+            for index, message in enumerate(messages)
         ]
         try:
             return self._template.render(
-                messages=marked, add_generation_prompt=add_generation_prompt, bos_token="", eos_token=self._end_text()
+                messages=marked,
+                add_generation_prompt=add_generation_prompt,
+                bos_token="",
+                eos_token=self._end_text(),
             )
         except TemplateError as error:
             raise InputError(f"tokenizer.chat_template: {error}") from None

@@ -31,7 +31,9 @@ def cli() -> None:
 @click.option("--model", type=_PATH, help="Bundle to measure, instead of the scenario's.")
 @click.option("--baseline", help="Bundle to compare with, instead of the scenario's.")
 @click.option("--out", type=_PATH, help="Run folder to create  [default: runs/NAME-TIME].")
-@click.option("--sandbox", metavar="ADDR", help="Replay the candidate's dialogues against this running sandbox.")
+@click.option(
+    "--sandbox", metavar="ADDR", help="Replay the candidate's dialogues against this running sandbox."
+)
 @click.option("--tokens", is_flag=True, help="Keep per-token statistics (tokens.parquet).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run_command(
@@ -48,7 +50,9 @@ def run_command(
     from evalkit.scenario.loader import load_scenario
 
     if baseline is not None and baseline.startswith("alias:"):
-        raise InputError(f"--baseline {baseline}: aliases need a registry, which this version lacks; name a bundle folder")
+        raise InputError(
+            f"--baseline {baseline}: aliases need a registry, which this version lacks; name a bundle folder"
+        )
     request = RunRequest(
         scenario=load_scenario(scenario),
         candidate=model,
@@ -82,7 +86,11 @@ def run_command(
 @click.option("--data", required=True, type=_PATH, help="JSON lines: id, text, cluster?, tags?.")
 @click.option("--out", type=_PATH, help="Keep the run in this folder.")
 @click.option("--tokens", is_flag=True, help="Keep per-token statistics (needs --out).")
-@click.option("--window", metavar="L/S/PREFIX", help="Length, stride and first|every|none  [default: the model's max_length].")
+@click.option(
+    "--window",
+    metavar="L/S/PREFIX",
+    help="Length, stride and first|every|none  [default: the model's max_length].",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def score(model: Path, data: Path, out: Path | None, tokens: bool, window: str | None, as_json: bool) -> None:
     """Score texts alone: perplexity by token class, bits per byte, logits statistics.
@@ -131,7 +139,9 @@ def judge(run_folder: Path, baseline: Path | None, policy: Path | None, as_json:
 
 @cli.command()
 @click.argument("run_folder", metavar="RUN", type=_PATH)
-@click.option("--format", "formats", default=",".join(_FORMATS), show_default=True, help="Comma-separated list.")
+@click.option(
+    "--format", "formats", default=",".join(_FORMATS), show_default=True, help="Comma-separated list."
+)
 def report(run_folder: Path, formats: str) -> None:
     """Write the reports of a run again."""
     from evalkit.report import write_reports
@@ -173,7 +183,14 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
 
     found = validate_file(file, run_self_test=self_test)
     if as_json:
-        _print_json({"kind": found.kind, "digest": found.digest, "dialogues": found.dialogues, "problems": found.problems})
+        _print_json(
+            {
+                "kind": found.kind,
+                "digest": found.digest,
+                "dialogues": found.dialogues,
+                "problems": found.problems,
+            }
+        )
     else:
         for problem in found.problems:
             click.echo(f"problem: {problem}")
@@ -199,7 +216,9 @@ def _parse_window(text: str | None) -> "Window | None":
         detail = ""
         if isinstance(error, ValidationError):
             detail = f": {error.errors(include_url=False)[0]['msg'].removeprefix('Value error, ')}"
-        raise InputError(f"--window {text}: LENGTH/STRIDE/PREFIX is needed, e.g. 512/512/first{detail}") from None
+        raise InputError(
+            f"--window {text}: LENGTH/STRIDE/PREFIX is needed, e.g. 512/512/first{detail}"
+        ) from None
 
 
 def _show_rules(verdict: "Verdict") -> None:

@@ -40,7 +40,9 @@ def run(group: click.Group, argv: Sequence[str] | None = None) -> NoReturn:
     except Exception:
         # The last line of defence: whatever reaches it is our fault and is shown in full, so that it can be reported.
         traceback.print_exc()
-        code = _report("this is a fault of evalkit; please report it with the lines above", int(ExitCode.FAULT))
+        code = _report(
+            "this is a fault of evalkit; please report it with the lines above", int(ExitCode.FAULT)
+        )
     sys.exit(code)
 
 
@@ -92,7 +94,13 @@ def progress_bars() -> Iterator[Progress]:
         yield SilentProgress()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as Bars
 
     columns = (

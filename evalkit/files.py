@@ -16,16 +16,17 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
     """Write `data` to `path`: a temporary file beside it, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    staging = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         # mkstemp makes the file private to its owner; the usual umask applies to what we publish.
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
+        staging.chmod(0o666 & ~_umask())
+        staging.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        staging.unlink(missing_ok=True)
         raise
 
 
@@ -73,7 +74,9 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise InputError(f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file to UTF-8") from None
+        raise InputError(
+            f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file to UTF-8"
+        ) from None
 
 
 def _umask() -> int:

@@ -13,15 +13,7 @@ from types import ModuleType
 from evalkit.errors import InputError
 
 ALLOWED_OPERATORS = frozenset(
-    """
-    Add AddExt AddN ArgMaxWithValue Argmax BatchMatMul BiasAdd BroadcastTo Cast Concat Cos Depend Div Divs Equal Erf
-    Exp ExpandDims FillV2 Gather GatherD GatherNd GeLU Greater GreaterEqual LayerNorm Less LessEqual Load Log
-    LogSoftmax LogicalAnd LogicalNot LogicalOr MakeTuple MatMul MatMulExt Maximum Minimum Mul Muls Neg NotEqual
-    OnesLike Pow Range RealDiv Reciprocal ReduceMax ReduceMean ReduceSum Reshape Rsqrt Select Shape SiLU Sigmoid Sin
-    Slice Softmax Split Sqrt Square Squeeze StridedSlice Sub SubExt Tanh TensorShape Tile TopK TopkExt Transpose
-    TransposeExt TupleGetItem UpdateState ZerosLike ScalarAdd ScalarMul ScalarSub ScalarDiv ScalarFloorDiv
-    ScalarToTensor TupleToTensor RealMakeTuple RealTupleGetItem MaskedFill Return
-    """.split()
+    ["Add", "AddExt", "AddN", "ArgMaxWithValue", "Argmax", "BatchMatMul", "BiasAdd", "BroadcastTo", "Cast", "Concat", "Constant", "Cos", "Depend", "Div", "Divs", "Equal", "Erf", "Exp", "ExpandDims", "FillV2", "Gather", "GatherD", "GatherNd", "GeLU", "Greater", "GreaterEqual", "LayerNorm", "Less", "LessEqual", "Load", "Log", "LogSoftmax", "LogicalAnd", "LogicalNot", "LogicalOr", "MakeTuple", "MatMul", "MatMulExt", "Maximum", "Minimum", "Mul", "Muls", "Neg", "NotEqual", "OnesLike", "Pow", "Range", "RealDiv", "Reciprocal", "ReduceMax", "ReduceMean", "ReduceSum", "Reshape", "Rsqrt", "Select", "Shape", "SiLU", "Sigmoid", "Sin", "Slice", "Softmax", "Split", "Sqrt", "Square", "Squeeze", "StridedSlice", "Sub", "SubExt", "Tanh", "TensorShape", "Tile", "TopK", "TopkExt", "Transpose", "TransposeExt", "TupleGetItem", "UpdateState", "ZerosLike", "ScalarAdd", "ScalarMul", "ScalarSub", "ScalarDiv", "ScalarFloorDiv", "ScalarToTensor", "TupleToTensor", "RealMakeTuple", "RealTupleGetItem", "MaskedFill", "Return"]
 )
 
 
@@ -30,7 +22,9 @@ def _mindir_messages() -> ModuleType:
     # The protobuf classes lie in MindSpore's folder but need only protobuf: loaded by path, MindSpore isn't imported.
     package = importlib.util.find_spec("mindspore")
     if package is None or not package.submodule_search_locations:
-        raise InputError("mindspore isn't installed, so a MindIR graph can't be checked; install evalkit with its dependencies")
+        raise InputError(
+            "mindspore isn't installed, so a MindIR graph can't be checked; install evalkit with its dependencies"
+        )
     file = Path(package.submodule_search_locations[0]) / "train" / "mind_ir_pb2.py"
     spec = importlib.util.spec_from_file_location("_mind_ir_pb2", file)
     if spec is None or spec.loader is None:
@@ -55,7 +49,9 @@ def graph_operators(path: Path) -> frozenset[str]:
         raise InputError(f"{path}: not a MindIR graph; export the bundle again") from None
     graphs = [model.graph, *model.functions]
     if any(parameter.HasField("external_data") for graph in graphs for parameter in graph.parameter):
-        raise InputError(f"{path}: the graph keeps parameters outside its file; evalkit doesn't load such graphs")
+        raise InputError(
+            f"{path}: the graph keeps parameters outside its file; evalkit doesn't load such graphs"
+        )
     named = {primitive.op_type for primitive in model.primitives}
     # A node either refers to one of the primitives above or to another graph of this file (REF::), or names its own type.
     used = {node.op_type for graph in graphs for node in graph.node if not node.op_type.startswith("REF::")}

@@ -162,6 +162,13 @@ class TextTokenizer:
         return EncodedText(np.asarray(ids, dtype=np.int32), starts, ends, len(data))
 
 
+def byte_offsets(text: str) -> npt.NDArray[np.int64]:
+    """Byte position of each character in the UTF-8 text, its length at the end; shape (characters + 1,)."""
+    points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
+    sizes = 1 + (points > 0x7F).astype(np.int64) + (points > 0x7FF) + (points > 0xFFFF)
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+
+
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -176,9 +183,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 def _ends_from_characters(text: str, offsets: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
     """Byte ends of tokens from their character offsets; tokens that share a character share out its bytes."""
-    points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    sizes = 1 + (points > 0x7F).astype(np.int64) + (points > 0x7FF) + (points > 0xFFFF)
-    byte_at = np.concatenate([[0], np.cumsum(sizes)])
+    byte_at = byte_offsets(text)
     spans = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
     # A run of tokens with one and the same span holds the byte tokens of a character: one byte each. Where
     # there are more tokens than bytes, the first ones were put in front by the tokenizer and cover none.

@@ -23,7 +23,7 @@ class _StrictLoader(yaml.SafeLoader):
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         """Compose one node, as the base class does, but never through an alias."""
         if self.check_event(AliasEvent):
-            mark = self.peek_event().start_mark
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise ComposerError(None, None, "aliases (*name) aren't supported; write the value out", mark)
         return super().compose_node(parent, index)
 
@@ -58,7 +58,9 @@ class YamlSource:
             if node is None:
                 raise InputError(f"{path}:1: the file is empty; a mapping of keys is needed")
             if not isinstance(node, MappingNode):
-                raise InputError(f"{path}:{node.start_mark.line + 1}: a mapping of keys is needed at the top level")
+                raise InputError(
+                    f"{path}:{node.start_mark.line + 1}: a mapping of keys is needed at the top level"
+                )
             self._lines: dict[FieldPath, int] = {}
             self._index(node, ())
             self.value: dict[str, Any] = loader.construct_document(node)
@@ -110,7 +112,9 @@ class YamlSource:
         return self.error(field, f"{message}{shown}")
 
     def _names_a_field(self, part: str | int) -> bool:
-        return isinstance(part, int) or not (part[:1].isupper() or "[" in part or part in {"str", "int", "float", "bool"})
+        return isinstance(part, int) or not (
+            part[:1].isupper() or "[" in part or part in {"str", "int", "float", "bool"}
+        )
 
     def _index(self, node: Node, field: FieldPath) -> None:
         self._lines.setdefault(field, node.start_mark.line + 1)

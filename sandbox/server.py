@@ -11,7 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 import grpc.aio
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
 
 from evalkit.bundle import Bundle, load_bundle
 from evalkit.chat import ChatRenderer
@@ -61,7 +62,7 @@ class Health:
     """grpc.health.v1: the server as a whole ("") and the sandbox service, NOT_SERVING unless the engine is ready."""
 
     def __init__(self) -> None:
-        self.servicer = health.aio.HealthServicer()
+        self.servicer = HealthServicer()
         self._updates: set[asyncio.Task[None]] = set()
 
     async def set(self, status: "health_pb2.HealthCheckResponse.ServingStatus.ValueType") -> None:
@@ -109,7 +110,7 @@ async def serve(options: ServeOptions) -> None:
     )
 
     server = grpc.aio.server(options=_channel_options(limits))
-    sandbox_pb2_grpc.add_SandboxServicer_to_server(service, server)
+    sandbox_pb2_grpc.add_SandboxServicer_to_server(service, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(health_status.servicer, server)
     address = _bind(server, options.listen)
     await server.start()

@@ -105,9 +105,9 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
         async with errors_as_status(context):
             return transcript_to_wire(self._store.find(request.session_id), self._identity.model_digest)
 
-    async def CloseSession(
+    async def CloseSession(  # noqa: N802
         self, request: wire.CloseSessionRequest, context: Context
-    ) -> wire.CloseSessionReply:  # noqa: N802
+    ) -> wire.CloseSessionReply:
         """Close a session and forget its cache; closing twice is the same as once."""
         async with errors_as_status(context):
             session = self._store.find(request.session_id)

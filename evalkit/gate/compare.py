@@ -1,6 +1,6 @@
 """Compare two models on the samples that both hold: the change of every metric with its paired interval."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from evalkit.gate.comparison import ComparedMetric, Comparison, Difference
 from evalkit.gate.families import evidence_kinds
@@ -26,8 +26,8 @@ def compare(
     Args:
         candidate, baseline: all evidence of both models.
         ctx: settings of the evaluation; its confidence and seed are those of the intervals.
-        candidate_results, baseline_results: of the same evidence; they say which metrics there are and how each
-            was measured.
+        candidate_results, baseline_results: of the same evidence; they say which metrics there are and how
+            each was measured.
 
     Raises:
         InputError: an id is recorded twice.
@@ -139,8 +139,5 @@ def _key(metric: MetricResult) -> MetricKey:
     return MetricKey(metric.name, metric.k, metric.slice)
 
 
-def _by_key(
-    named: Mapping[MetricKey, NamedEstimator] | list[NamedEstimator],
-) -> dict[MetricKey, NamedEstimator]:
-    items = named.values() if isinstance(named, Mapping) else named
-    return {item.key: item for item in items}
+def _by_key(named: Sequence[NamedEstimator]) -> dict[MetricKey, NamedEstimator]:
+    return {item.key: item for item in named}

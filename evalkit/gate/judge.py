@@ -7,6 +7,7 @@ its reason; nothing passes that isn't known to be good.
 
 import math
 
+from evalkit.errors import InputError
 from evalkit.gate.comparison import Comparison
 from evalkit.gate.condition import Condition
 from evalkit.gate.families import NOUNS, evidence_kinds
@@ -14,6 +15,7 @@ from evalkit.gate.measurement import Measurement, allowance_problem, measure, qu
 from evalkit.gate.policy import policy_digest, resolve_policy
 from evalkit.gate.sample_size import deciding_n
 from evalkit.gate.verdict import Outcome, RuleOutcome, RuleVerdict, Verdict
+from evalkit.metrics.registry import spec_for
 from evalkit.runs.results_io import Results
 from evalkit.scenario.schema import Policy, Rule
 
@@ -23,6 +25,7 @@ _WARNING = (
     "Looking again and again isn't free: every further look at new samples raises the chance of a wrong "
     f"verdict. Plan for at most {MAX_LOOKS} looks; add the named number of samples at once."
 )
+_UNMEASURED = "supply what the reason names, then measure and judge again"
 _ASSUMPTION = (
     "number of blocking rules times (1 - confidence), at most 1; it holds however the rules depend on each "
     "other and is reached only if every true value lies exactly at its threshold"
@@ -88,8 +91,7 @@ def judge_rule(
         or quality_problem(found, rule, policy.confidence)
     )
     if problem is not None:
-        action = f"make it measurable: {problem}"
-        return _verdict(index, rule, condition, found, "INCONCLUSIVE", problem, action=action)
+        return _verdict(index, rule, condition, found, "INCONCLUSIVE", problem, action=_UNMEASURED)
     outcome, reason = decide(condition, found)
     too_few = rule.min_n is not None and not (found.n is not None and found.n >= rule.min_n)
     if outcome != "INCONCLUSIVE" and not too_few:
@@ -164,7 +166,7 @@ def _verdict(
         outcome=outcome,
         value=found.value,
         bound=_bad_end(condition, found),
-        unit=found.unit,
+        unit=found.unit or _declared_unit(rule, condition),
         n=found.n,
         clusters=found.clusters,
         coverage=found.coverage,
@@ -173,6 +175,16 @@ def _verdict(
         needs_n=needs,
         action=action,
     )
+
+
+def _declared_unit(rule: Rule, condition: Condition) -> str | None:
+    """The unit of a rule whose metric wasn't found."""
+    if condition.relative:
+        return "relative change"
+    try:
+        return spec_for(rule.metric).unit
+    except InputError:
+        return None
 
 
 def _needed(condition: Condition, found: Measurement) -> int | None:

@@ -26,8 +26,8 @@ class DialogueSetup:
         first_token_ms, turn_overhead_ms: latency budgets, or None.
         unvaried: dialogues whose trials are copies although others vary (nothing in them can be paraphrased).
         tags: of each dialogue, for slices.
-        satisfaction_error: mean absolute error of the flow's satisfaction predictor on held-out data, from its
-            model card; None where there is no card.
+        satisfaction_error: mean absolute error of the flow's satisfaction predictor on held-out data, from
+            its model card; None where there is no card.
         satisfaction_data: what the predictor learnt from, generated or rated, from its model card.
     """
 

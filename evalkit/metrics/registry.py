@@ -9,7 +9,9 @@ from evalkit.errors import InputError
 from evalkit.metrics.estimators import IntervalMethod
 from evalkit.metrics.result import Direction
 
-Family = Literal["text", "risk", "dialogue"]
+# Whose protocol signature a number carries. Per-byte and per-word numbers don't depend on the tokenizer
+# ("bytes").
+Family = Literal["text", "bytes", "risk", "dialogue"]
 
 # The partition of tokens: the words of the precedence, then the frequency bands, then what no rule reaches.
 TOKEN_CLASSES = ("head", "middle", "long_tail", "oov", "domain", "other")
@@ -46,9 +48,9 @@ class MetricSpec:
     log_scale: bool = False
 
 
-def _perplexity(name: str, action: str) -> MetricSpec:
+def _perplexity(name: str, action: str, family: Family = "text") -> MetricSpec:
     return MetricSpec(
-        name, "ratio", "lower", "text", "cluster-bootstrap", _PERPLEXITY, action, log_scale=True
+        name, "ratio", "lower", family, "cluster-bootstrap", _PERPLEXITY, action, log_scale=True
     )
 
 
@@ -85,16 +87,18 @@ SPECS: tuple[MetricSpec, ...] = (
     _perplexity(
         "perplexity/word",
         "5 % above the baseline: as perplexity/token; it is the one to compare across tokenizers.",
+        family="bytes",
     ),
     _perplexity(
         "perplexity/byte",
         "2 % above the baseline: as perplexity/token; comparable across tokenizers and languages.",
+        family="bytes",
     ),
     MetricSpec(
         "bits_per_byte",
         "bits/byte",
         "lower",
-        "text",
+        "bytes",
         "cluster-bootstrap",
         _POSITIVE,
         "2 % above the baseline: as perplexity/token; comparable across tokenizers and languages.",

@@ -17,7 +17,7 @@ from evalkit.metrics.glossary import Glossary
 from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.metrics.words import lexicon_entries
 from evalkit.scenario.schema import Classes
-from evalkit.tokenization import EncodedText, TextTokenizer
+from evalkit.tokenization import EncodedText, TextTokenizer, byte_offsets
 
 CodeArray = npt.NDArray[np.int64]
 
@@ -150,9 +150,7 @@ def _overlaps(text: str, spans: Sequence[tuple[int, int]], encoded: EncodedText)
         return np.zeros(len(encoded.ids), dtype=np.bool_)
     edges = np.asarray(spans, dtype=np.int64)
     if not text.isascii():
-        points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-        sizes = 1 + (points > 0x7F).astype(np.int64) + (points > 0x7FF) + (points > 0xFFFF)
-        edges = np.concatenate([[0], np.cumsum(sizes)])[edges]
+        edges = byte_offsets(text)[edges]
     # The spans are sorted and disjoint: a token overlaps one where the first span that ends after the token's
     # start begins before its end.
     following = np.searchsorted(edges[:, 1], encoded.starts, side="right")

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 
 from evalkit.errors import IncompleteError, InputError
 from evalkit.replay.client import SandboxClient, ServerInfo
-from evalkit.replay.trial import ReplaySettings, run_trial
+from evalkit.replay.trial import ReplaySettings, TrialResult, run_trial
 from evalkit.runs.records import TurnRecord
 from evalkit.scenario.dialogue import Dialogue
 
 # So many trials in a row without an answer: the sandbox is dead, going on would only fill the run with holes.
 _DEAD_AFTER = 5
+# A text that the server refuses says nothing about its health.
+_REFUSED_TEXT = "INVALID_ARGUMENT"
 
 
 @dataclass(frozen=True, order=True)
@@ -95,26 +97,25 @@ def run_dialogues(
     stop = threading.Event()
     finished, faults = len(planned) - len(waiting), 0
 
-    def work(unit: TrialId) -> list[TurnRecord]:
+    def work(unit: TrialId) -> TrialResult:
         return run_trial(by_id[unit.dialogue_id], unit.trial, settings, client, nonce, stop)
 
     with ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="replay") as pool:
-        running: set[Future[list[TurnRecord]]] = set()
+        running: set[Future[TrialResult]] = set()
         try:
             while waiting or running:
                 while waiting and len(running) < settings.concurrency:
                     running.add(pool.submit(work, waiting.popleft()))
                 ready, running = wait(running, return_when=FIRST_COMPLETED)
-                for records in [future.result() for future in ready]:
-                    on_trial(records)
+                for result in [future.result() for future in ready]:
+                    on_trial(result.records)
                     finished += 1
                     if progress is not None:
                         progress(finished, len(planned))
-                    lost = records[0].status == "infrastructure_fault"
-                    faults = faults + 1 if lost else 0
+                    faults = faults + 1 if result.lost_to not in (None, _REFUSED_TEXT) else 0
                     if faults >= _DEAD_AFTER:
                         raise IncompleteError(
-                            f"{faults} dialogues in a row got no answer ({records[0].reason}); "
+                            f"{faults} dialogues in a row got no answer ({result.records[0].reason}); "
                             "what is done is kept, resume when the sandbox is well"
                         )
         finally:

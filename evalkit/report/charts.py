@@ -1,6 +1,6 @@
 """Dots and whiskers as inline SVG strips, one a table row on a common scale.
 
-Positions are per cent of the strip's width, so that a strip fits a phone and a wall alike and text keeps its size;
+Positions are per cent of the width, so that a strip fits a phone and a wall alike and text keeps its size;
 colours are CSS classes, so that light, dark and print need no second drawing.
 """
 
@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from markupsafe import Markup
+
+from evalkit.report.text import visible
 
 _HEIGHT = 30
 _AXIS_HEIGHT = 20
@@ -50,7 +52,7 @@ class Scale:
 
     @classmethod
     def over(cls, values: Iterable[float | None], *, linear: bool = False) -> "Scale":
-        """A scale that shows every finite value; logarithmic where positive values span more than a factor of 10."""
+        """A scale that shows every finite value; logarithmic where positive values span a factor above 10."""
         finite = [value for value in values if value is not None and math.isfinite(value)]
         if not finite:
             return cls(0.0, 1.0, False)
@@ -140,7 +142,7 @@ def _dot(scale: Scale, dot: Dot, y: float) -> Markup:
 
 def _svg(parts: Sequence[Markup], height: int, description: str) -> Markup:
     return Markup('<svg class="strip" width="100%" height="{}" role="img" aria-label="{}">{}</svg>').format(
-        height, description, Markup("").join(parts)
+        height, visible(description), Markup("").join(parts)
     )
 
 

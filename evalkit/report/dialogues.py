@@ -1,4 +1,4 @@
-"""Dialogues as a report shows them: failures first, what each model said side by side, expectations checked off."""
+"""Dialogues as a report shows them: failures first, both models side by side, expectations checked off."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from evalkit.metrics.trials import Trial, group_trials, turn_failed
 from evalkit.report import numbers
 from evalkit.report.source import ReportSource
-from evalkit.report.text import visible
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import TurnRecord
 
@@ -152,8 +151,8 @@ def _turns(ours: Trial | None, theirs: Trial | None) -> tuple[TurnView, ...]:
         views.append(
             TurnView(
                 number=index + 1,
-                user=visible(said[0]),
-                baseline_user=visible(said[1]) if len(said) == 2 and said[1] != said[0] else "",
+                user=said[0],
+                baseline_user=said[1] if len(said) == 2 and said[1] != said[0] else "",
                 candidate=_reply(mine) if mine else None,
                 baseline=_reply(other) if other else None,
             )
@@ -172,7 +171,7 @@ def _reply(turn: TurnRecord) -> ReplyView:
         f"{turn.reused_tokens} of {turn.prompt_tokens} tokens reused" if turn.prompt_tokens else "",
     ]
     return ReplyView(
-        text=visible(turn.text),
+        text=turn.text,
         failed=turn_failed(turn),
         fault=""
         if turn.status == "ok"
@@ -194,5 +193,4 @@ def _check(kind: str, want: object, got: object, passed: bool) -> str:
 
 def _brief(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    text = visible(text)
     return text if len(text) <= 120 else text[:117] + "…"

@@ -1,4 +1,4 @@
-"""Metrics as a report shows them: headline figures, and tables in which candidate and baseline share a scale."""
+"""Metrics as a report shows them: headline figures, and tables where both models share a scale."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,15 +6,12 @@ from itertools import groupby
 
 from markupsafe import Markup
 
-from evalkit.gate.comparison import ComparedMetric, Difference
 from evalkit.gate.verdict import Verdict
 from evalkit.metrics.result import Interval, MetricResult
 from evalkit.report import numbers
+from evalkit.report.changes import ChangeView, change_view, key_name
 from evalkit.report.charts import Dot, Mark, Scale, axis, strip
 from evalkit.report.source import ReportSource
-
-# Units whose change reads best as a difference; all others as per cent of the baseline.
-_ABSOLUTE_UNITS = frozenset({"share", "nats", "turns", "score 1-5"})
 
 _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("business", "Business and dialogues", ("business", "dialogue")),
@@ -38,16 +35,6 @@ _HEADLINES = {
     "latency/turn_overhead": "Turn overhead",
     "cache/reuse_ratio": "Prompt tokens reused",
 }
-
-
-@dataclass(frozen=True)
-class ChangeView:
-    """The paired change of one metric; tone is better, worse, same or unknown."""
-
-    value: str
-    interval: str
-    tone: str
-    word: str
 
 
 @dataclass(frozen=True)
@@ -91,20 +78,16 @@ class MetricBlock:
 
 @dataclass(frozen=True)
 class MetricSection:
-    """One table."""
+    """One table, and what could not be measured: a reason with the names it holds for."""
 
     anchor: str
     title: str
     blocks: tuple[MetricBlock, ...]
-
-
-def key_name(name: str, k: int | None, slice: str | None) -> str:
-    """A metric's key as text."""
-    return " ".join([name, *([f"k={k}"] if k is not None else []), *([f"[{slice}]"] if slice else [])])
+    absent: tuple[tuple[str, str], ...]
 
 
 def figures(source: ReportSource) -> list[Figure]:
-    """The figures that a review asks for first: business scores, then the known headlines, whole population only."""
+    """The figures that a review asks for first: business scores, then the known headlines."""
     wanted = [metric for metric in source.results.metrics if metric.slice is None]
     order = {name: index for index, name in enumerate(_HEADLINES)}
     chosen = [metric for metric in wanted if metric.name.startswith("business/")]
@@ -127,42 +110,16 @@ def sections(source: ReportSource) -> list[MetricSection]:
             if _first(metric) in firsts or (last and _first(metric) not in known)
         ]
         if members:
-            found.append(MetricSection(anchor, title, _blocks(source, members)))
+            measured = [metric for metric in members if metric.value is not None]
+            found.append(MetricSection(anchor, title, _blocks(source, measured), _absent(members)))
     return found
-
-
-def change_view(compared: ComparedMetric | None) -> ChangeView | None:
-    """The change that suits the unit; None where nothing was compared."""
-    if compared is None:
-        return None
-    relative = compared.unit not in _ABSOLUTE_UNITS and compared.relative.value is not None
-    difference = compared.relative if relative else compared.absolute
-    if difference.value is None:
-        return ChangeView(numbers.MISSING, difference.reason or "", "unknown", "not comparable")
-    tone = _tone(difference, compared.direction)
-    words = {"better": "better", "worse": "worse", "same": "no clear difference", "unknown": "no interval"}
-    return ChangeView(
-        value=numbers.change(difference.value, relative=relative, unit=compared.unit),
-        interval=numbers.change_interval(difference.interval, relative=relative, unit=compared.unit),
-        tone=tone,
-        word=words[tone],
-    )
-
-
-def _tone(difference: Difference, direction: str) -> str:
-    interval = difference.interval
-    if interval is None or interval.low is None or interval.high is None:
-        return "unknown"
-    rises, falls = interval.low > 0, interval.high < 0
-    if not rises and not falls:
-        return "same"
-    return "better" if falls == (direction == "lower") else "worse"
 
 
 def _figure(source: ReportSource, metric: MetricResult) -> Figure:
     label = _HEADLINES.get(metric.name, metric.name.partition("/")[2].replace("_", " ").capitalize())
     if metric.k is not None:
-        label = label.replace("all of k trials", f"{metric.k} of {metric.k} trials")
+        every = "at the first try" if metric.k == 1 else f"{metric.k} times of {metric.k}"
+        label = label.replace("in all of k trials", every)
     other = _baseline(source, metric)
     return Figure(
         label=label,
@@ -170,8 +127,16 @@ def _figure(source: ReportSource, metric: MetricResult) -> Figure:
         value=numbers.number(metric.value, metric.unit),
         interval=numbers.interval(metric.interval, metric.unit) if metric.interval else metric.reason or "",
         baseline=numbers.number(other.value, other.unit) if other else "",
-        change=change_view(_compared(source, metric)),
+        change=_change(source, metric),
     )
+
+
+def _absent(members: Sequence[MetricResult]) -> tuple[tuple[str, str], ...]:
+    names: dict[str, list[str]] = {}
+    for metric in members:
+        if metric.value is None:
+            names.setdefault(metric.reason or "", []).append(key_name(metric.name, metric.k, metric.slice))
+    return tuple((reason, ", ".join(found)) for reason, found in names.items())
 
 
 def _blocks(source: ReportSource, members: Sequence[MetricResult]) -> tuple[MetricBlock, ...]:
@@ -183,7 +148,8 @@ def _blocks(source: ReportSource, members: Sequence[MetricResult]) -> tuple[Metr
         marks = {id(metric): _marks(metric, source.verdict) for metric in metrics}
         scale = Scale.over(
             [value for metric in metrics for value in _extent(source, metric)]
-            + [mark.value for metric in metrics for mark in marks[id(metric)]]
+            + [mark.value for metric in metrics for mark in marks[id(metric)]],
+            linear=unit == "share",
         )
         rows = tuple(_row(source, metric, scale, marks[id(metric)]) for metric in metrics)
         labels = [(tick, numbers.number(tick, unit)) for tick in scale.ticks()]
@@ -198,9 +164,7 @@ def _row(source: ReportSource, metric: MetricResult, scale: Scale, marks: Sequen
         numbers.number(metric.value, metric.unit),
         numbers.interval(metric.interval, metric.unit),
     )
-    dots = []
-    if metric.value is not None:
-        dots.append(_dot(metric.value, metric.interval, "candidate"))
+    dots = [] if metric.value is None else [Dot(metric.value, *_ends(metric.interval))]
     if other is not None and other.value is not None:
         dots.append(Dot(other.value, *_ends(other.interval), series="baseline"))
     described = f"{name}: candidate {value}, {interval}"
@@ -210,20 +174,16 @@ def _row(source: ReportSource, metric: MetricResult, scale: Scale, marks: Sequen
         name=name,
         value=value,
         interval=interval,
-        reason=metric.reason or str(metric.details.get("interval_reason") or ""),
+        reason=str(metric.details.get("interval_reason") or ""),
         baseline=numbers.number(other.value, other.unit) if other else "",
         baseline_interval=numbers.interval(other.interval, other.unit) if other else "",
-        change=change_view(_compared(source, metric)),
+        change=_change(source, metric),
         n=numbers.count(metric.n),
         clusters=numbers.count(metric.clusters),
         coverage=numbers.number(metric.coverage, "share"),
         notes=_notes(metric),
-        strip=strip(scale, dots, marks, described) if dots else Markup(""),
+        strip=strip(scale, dots, marks, described),
     )
-
-
-def _dot(value: float, interval: Interval | None, series: str) -> Dot:
-    return Dot(value, *_ends(interval), series="candidate" if series == "candidate" else "baseline")
 
 
 def _ends(interval: Interval | None) -> tuple[float | None, float | None]:
@@ -274,8 +234,9 @@ def _baseline(source: ReportSource, metric: MetricResult) -> MetricResult | None
     return source.baseline_results.find(metric.name, metric.k, metric.slice)
 
 
-def _compared(source: ReportSource, metric: MetricResult) -> ComparedMetric | None:
-    return source.comparison.find(metric.name, metric.k, metric.slice) if source.comparison else None
+def _change(source: ReportSource, metric: MetricResult) -> ChangeView | None:
+    compared = source.comparison.find(metric.name, metric.k, metric.slice) if source.comparison else None
+    return change_view(compared) if compared else None
 
 
 def _first(metric: MetricResult) -> str:

@@ -7,6 +7,7 @@ from markupsafe import Markup
 
 from evalkit.gate.verdict import RuleVerdict, Verdict
 from evalkit.report import numbers
+from evalkit.report.changes import key_name
 from evalkit.report.charts import Dot, Mark, Scale, strip
 
 SYMBOLS = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_APPLIED": "–"}
@@ -53,16 +54,6 @@ def rule_views(verdict: Verdict) -> list[RuleView]:
     return [_view(rule) for rule in ordered(verdict.rules)]
 
 
-def rule_name(rule: RuleVerdict) -> str:
-    """Metric with k and slice, e.g. `dialogue/pass_hat_k k=3 [multi_turn]`."""
-    parts = [rule.metric]
-    if rule.k is not None:
-        parts.append(f"k={rule.k}")
-    if rule.slice is not None:
-        parts.append(f"[{rule.slice}]")
-    return " ".join(parts)
-
-
 def rule_demand(rule: RuleVerdict) -> str:
     """What the rule demands, e.g. `at most 60`, `relative increase at most 2 %`."""
     if rule.kind == "within":
@@ -73,13 +64,14 @@ def rule_demand(rule: RuleVerdict) -> str:
         unit = "relative change" if relative else rule.unit
         shown = numbers.number(allowed, unit).removeprefix("+")
         return f"{_CHANGE_NAMES[rule.condition]} {shown}"
-    return f"{'at most' if rule.direction == 'lower' else 'at least'} {numbers.number(rule.threshold, rule.unit)}"
+    limit = "at most" if rule.direction == "lower" else "at least"
+    return f"{limit} {numbers.number(rule.threshold, rule.unit)}"
 
 
 def _view(rule: RuleVerdict) -> RuleView:
     return RuleView(
         number=rule.index + 1,
-        name=rule_name(rule),
+        name=key_name(rule.metric, rule.k, rule.slice),
         demand=rule_demand(rule),
         outcome=rule.outcome,
         word=WORDS.get(rule.outcome, rule.outcome),

@@ -19,7 +19,11 @@ def print_rules(verdict: "Verdict") -> None:
 
     table = Table("outcome", "rule", "value", "bound", "n", "reason", box=None, pad_edge=False)
     for rule in verdict.rules:
-        name = rule.metric + (f" k={rule.k}" if rule.k is not None else "") + (f" [{rule.slice}]" if rule.slice else "")
+        name = (
+            rule.metric
+            + (f" k={rule.k}" if rule.k is not None else "")
+            + (f" [{rule.slice}]" if rule.slice else "")
+        )
         outcome = rule.outcome + (" (warn)" if rule.severity == "warn" else "")
         cells = [_number(rule.value), _number(rule.bound), "-" if rule.n is None else str(rule.n)]
         table.add_row(Text(outcome, _STYLE_BY_OUTCOME[rule.outcome]), Text(name), *cells, Text(rule.reason))
@@ -33,7 +37,11 @@ def print_metrics(results: "Results") -> None:
 
     table = Table("metric", "value", "interval", "n", box=None, pad_edge=False)
     for metric in results.metrics:
-        name = metric.name + (f" k={metric.k}" if metric.k is not None else "") + (f" [{metric.slice}]" if metric.slice else "")
+        name = (
+            metric.name
+            + (f" k={metric.k}" if metric.k is not None else "")
+            + (f" [{metric.slice}]" if metric.slice else "")
+        )
         value = _number(metric.value) if metric.value is not None else f"none: {metric.reason}"
         table.add_row(Text(name), Text(value), _interval(metric), str(metric.n))
     _print(table)

@@ -32,8 +32,8 @@ def highlight(text: str, worst: Sequence[tuple[int, int, float]]) -> list[Segmen
 
     Args:
         text: the source text.
-        worst: [start_byte, end_byte, logprob] in the UTF-8 bytes of `text`, in any order. A span that cuts through a
-            character is widened to whole characters; of overlapping spans the more surprising one is kept.
+        worst: [start_byte, end_byte, logprob] in the UTF-8 bytes of `text`, in any order. A span that cuts
+            through a character is widened to it; of overlapping spans the more surprising one is kept.
     """
     data = text.encode("utf-8", "surrogatepass")
     taken: list[tuple[int, int, float]] = []
@@ -66,7 +66,7 @@ def _level(logprob: float) -> int:
 
 
 def _decode(data: bytes) -> str:
-    return visible(data.decode("utf-8", "surrogatepass"))
+    return data.decode("utf-8", "surrogatepass")
 
 
 def _shown(char: str) -> str:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
+from evalkit.errors import InputError
 from evalkit.gate.compare import compare
 from evalkit.gate.comparison import Comparison
 from evalkit.metrics.context import MetricContext
@@ -10,8 +13,9 @@ from evalkit.metrics.evaluate import evaluate
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
-from evalkit.runs.plan import context_from_plan, plan_digest, read_plan
+from evalkit.runs.plan import context_for_policy, context_from_plan, plan_digest, read_plan
 from evalkit.runs.results_io import Results, build_results
+from evalkit.scenario.schema import Policy
 
 
 @dataclass(frozen=True)
@@ -28,12 +32,12 @@ class Derived:
     comparison: Comparison | None
 
 
-def derive(folder: RunFolder, context: MetricContext | None = None) -> Derived:
+def derive(folder: RunFolder, policy: Policy | None = None) -> Derived:
     """Compute results and comparison of a run folder.
 
     Args:
         folder: a run whose evidence is complete.
-        context: other settings than the plan's (another confidence, more k values).
+        policy: whose confidence, k values and budgets are used; None: the run's own.
 
     Raises:
         InputError: plan or evidence is missing or damaged.
@@ -41,19 +45,38 @@ def derive(folder: RunFolder, context: MetricContext | None = None) -> Derived:
     plan = read_plan(folder)
     candidate = read_evidence(folder, "candidate")
     baseline = read_evidence(folder, "baseline") if plan["baseline"] is not None else None
-    return derive_from(plan, candidate, baseline, context or context_from_plan(plan))
+    return derive_from(plan, candidate, baseline, policy or run_policy(plan))
 
 
 def derive_from(
-    plan: dict[str, Any], candidate: Evidence, baseline: Evidence | None, context: MetricContext
+    plan: dict[str, Any], candidate: Evidence, baseline: Evidence | None, policy: Policy | None
 ) -> Derived:
     """Compute results and comparison from a plan and evidence in memory."""
+    context = context_for_policy(context_from_plan(plan), policy)
     results = _results(plan, plan["candidate"], candidate, context)
     if baseline is None:
         return Derived(results, None, None)
-    baseline_results = _results(plan, plan["baseline"], baseline, context)
-    comparison = compare(candidate, baseline, context, results, baseline_results)
+    baseline_context = context_for_policy(context_from_plan(plan, "baseline"), policy)
+    baseline_results = _results(plan, plan["baseline"], baseline, baseline_context)
+    comparison = compare(
+        candidate, baseline, context, candidate_results=results, baseline_results=baseline_results
+    )
     return Derived(results, baseline_results, comparison)
+
+
+def run_policy(plan: dict[str, Any]) -> Policy | None:
+    """The policy that the plan holds, or None.
+
+    Raises:
+        InputError: the plan's policy isn't one.
+    """
+    if plan.get("policy") is None:
+        return None
+    try:
+        return Policy.model_validate(plan["policy"])
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise InputError(f"plan.json: policy: {problem['msg']}; the file is damaged") from None
 
 
 def _results(

@@ -21,14 +21,12 @@ RecordT = TypeVar("RecordT", SampleRecord, TurnRecord)
 
 # Column types; what isn't named here is nested and stored as JSON text.
 _INTEGERS = frozenset(
-    """tokens scored unconditioned bytes bytes_scored words elapsed_ns trial turn_index dialogue_turns prompt_tokens
-    reused_tokens generated_tokens first_token_ns turn_overhead_ns total_ns""".split()
+    ["tokens", "scored", "unconditioned", "bytes", "bytes_scored", "words", "elapsed_ns", "trial", "turn_index", "dialogue_turns", "prompt_tokens", "reused_tokens", "generated_tokens", "first_token_ns", "turn_overhead_ns", "total_ns"]
 )
 _FLOATS = frozenset({"nll", "satisfaction"})
 _BOOLEANS = frozenset({"from_cache", "handover", "handover_expected"})
 _TEXTS = frozenset(
-    """sample_id kind digest cluster status reason target part text dialogue_id turn_id user_text finish_reason locale
-    intent intent_expected""".split()
+    ["sample_id", "kind", "digest", "cluster", "status", "reason", "target", "part", "text", "dialogue_id", "turn_id", "user_text", "finish_reason", "locale", "intent", "intent_expected"]
 )
 
 
@@ -59,7 +57,9 @@ def _write(path: Path, records: Sequence[SampleRecord | TurnRecord], kind: type[
     columns: dict[str, list[Any]] = {name: [] for name in schema.names}
     for record in records:
         for name, value in asdict(record).items():
-            columns[name].append(value if _is_plain(name) or value is None else canonical_json(value).decode())
+            columns[name].append(
+                value if _is_plain(name) or value is None else canonical_json(value).decode()
+            )
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
     write_bytes_atomic(path, sink.getvalue().to_pybytes())
@@ -75,9 +75,13 @@ def _read(path: Path, kind: type[RecordT]) -> list[dict[str, Any]]:
         table = pq.read_table(path)
         rows: list[dict[str, Any]] = table.to_pylist()
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: can't be read as Parquet ({str(error).splitlines()[0]}); the file is damaged") from None
+        raise InputError(
+            f"{path}: can't be read as Parquet ({str(error).splitlines()[0]}); the file is damaged"
+        ) from None
     if not table.schema.equals(_schema(kind)):
-        raise InputError(f"{path}: its columns aren't those of this version of evalkit; the file is damaged or foreign")
+        raise InputError(
+            f"{path}: its columns aren't those of this version of evalkit; the file is damaged or foreign"
+        )
     try:
         for row in rows:
             for name, value in row.items():

@@ -1,19 +1,16 @@
 """Judging a run folder: the pure judge fed from plan and evidence, and where its verdict is kept."""
 
 from pathlib import Path
-from typing import Any
-
-from pydantic import ValidationError
 
 from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 from evalkit.gate.judge import judge
 from evalkit.gate.verdict import Verdict
-from evalkit.runs.derive import derive_from
+from evalkit.runs.derive import derive_from, run_policy
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
-from evalkit.runs.plan import context_for_policy, context_from_plan, read_plan
+from evalkit.runs.plan import read_plan
 from evalkit.scenario.schema import Policy
 
 
@@ -31,32 +28,20 @@ def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Pat
     plan = read_plan(folder)
     policy = policy or run_policy(plan)
     if policy is None:
-        raise InputError(f"{folder.path}: the run's scenario has no gate; name a policy with --policy FILE.yaml")
+        raise InputError(
+            f"{folder.path}: the run's scenario has no gate; name a policy with --policy FILE.yaml"
+        )
     baseline: Evidence | None = None
     if baseline_run is not None:
         other = RunFolder(baseline_run)
-        plan = {**plan, "baseline": read_plan(other)["candidate"]}
+        other_plan = read_plan(other)
+        measurement = {**plan["measurement"], "baseline": other_plan["measurement"]["candidate"]}
+        plan = {**plan, "baseline": other_plan["candidate"], "measurement": measurement}
         baseline = read_evidence(other, "candidate")
     elif plan["baseline"] is not None:
         baseline = read_evidence(folder, "baseline")
-    context = context_for_policy(context_from_plan(plan), policy)
-    derived = derive_from(plan, read_evidence(folder, "candidate"), baseline, context)
+    derived = derive_from(plan, read_evidence(folder, "candidate"), baseline, policy)
     return judge(derived.results, derived.comparison, policy, first_release=plan["first_release"])
-
-
-def run_policy(plan: dict[str, Any]) -> Policy | None:
-    """The policy that the plan holds, or None.
-
-    Raises:
-        InputError: the plan's policy isn't one.
-    """
-    if plan.get("policy") is None:
-        return None
-    try:
-        return Policy.model_validate(plan["policy"])
-    except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        raise InputError(f"plan.json: policy: {problem['msg']}; the file is damaged") from None
 
 
 def store_verdict(folder: RunFolder, verdict: Verdict) -> None:

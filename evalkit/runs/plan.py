@@ -6,6 +6,7 @@ the scenario's files.
 
 import os
 import platform
+import secrets
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +18,7 @@ from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
 from evalkit.metrics.context import DialogueSetup, MetricContext, RiskSetup
-from evalkit.runs.folder import RunFolder
+from evalkit.runs.folder import RunFolder, Side
 from evalkit.scenario.schema import Policy
 
 SCHEMA = "evalkit.plan/1"
@@ -51,6 +52,11 @@ def environment() -> dict[str, Any]:
     return {"versions": versions, "machine": machine}
 
 
+def new_run_id() -> str:
+    """A name for a run: its time, and eight random hex digits against two runs in one second."""
+    return f"{datetime.now(UTC).strftime('%Y%m%dT%H%M%SZ')}-{secrets.token_hex(4)}"
+
+
 def now_utc() -> str:
     """The time as ISO 8601 in UTC, to the second."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -63,15 +69,21 @@ def read_plan(folder: RunFolder) -> dict[str, Any]:
         InputError: not a run folder, or the plan is broken.
     """
     if not folder.path.is_dir():
-        raise InputError(f"{folder.path}: no such run folder; make one with `evalkit run SCENARIO.yaml --out {folder.path}`")
+        raise InputError(
+            f"{folder.path}: no such run folder; make one with `evalkit run SCENARIO.yaml --out {folder.path}`"
+        )
     if not folder.plan.is_file():
         raise InputError(f"{folder.plan}: no such file; the folder isn't a run")
     try:
         plan = orjson.loads(folder.plan.read_bytes())
     except orjson.JSONDecodeError as error:
-        raise InputError(f"{folder.plan}:{error.lineno}: broken JSON: {error.msg}; the file is damaged") from None
+        raise InputError(
+            f"{folder.plan}:{error.lineno}: broken JSON: {error.msg}; the file is damaged"
+        ) from None
     if not isinstance(plan, dict) or plan.get("schema") != SCHEMA:
-        raise InputError(f"{folder.plan}: schema: {SCHEMA!r} is needed; the file is damaged or of another version")
+        raise InputError(
+            f"{folder.plan}: schema: {SCHEMA!r} is needed; the file is damaged or of another version"
+        )
     return plan
 
 
@@ -86,14 +98,16 @@ def context_to_plan(context: MetricContext) -> dict[str, Any]:
     return value
 
 
-def context_from_plan(plan: dict[str, Any]) -> MetricContext:
-    """The measurement settings that the plan holds.
+def context_from_plan(plan: dict[str, Any], side: Side = "candidate") -> MetricContext:
+    """The measurement settings that the plan holds for one model.
+
+    The two differ only in what follows from the model itself: signatures, and which metrics can't have a value.
 
     Raises:
         InputError: the plan's settings aren't those of this version.
     """
     try:
-        stored = dict(plan["measurement"])
+        stored = dict(plan["measurement"][side])
         risk, dialogues = stored.pop("risk"), stored.pop("dialogues")
         if risk is not None:
             risk = RiskSetup(**{**risk, "labels": tuple(risk["labels"])})
@@ -104,7 +118,9 @@ def context_from_plan(plan: dict[str, Any]) -> MetricContext:
         stored["slices"] = tuple(stored["slices"])
         return MetricContext(risk=risk, dialogues=dialogues, **stored)
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"plan.json: measurement: {error}; the file is damaged or of another version") from None
+        raise InputError(
+            f"plan.json: measurement: {error}; the file is damaged or of another version"
+        ) from None
 
 
 def context_for_policy(context: MetricContext, policy: Policy | None) -> MetricContext:

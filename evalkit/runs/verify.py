@@ -8,15 +8,15 @@ from pathlib import Path
 
 from evalkit.canonical import sha256_file
 from evalkit.errors import EvalkitError, InputError
+from evalkit.gate.judge import judge
 from evalkit.gate.policy import policy_digest
 from evalkit.gate.verdict import embedded_policy, read_verdict
-from evalkit.runs.derive import derive
+from evalkit.runs.derive import derive, run_policy
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import read_json
-from evalkit.runs.judging import judge_run, run_policy
+from evalkit.runs.judging import judge_run
 from evalkit.runs.plan import read_plan
 from evalkit.runs.seal import read_seal
-from evalkit.scenario.schema import Policy
 
 _EVIDENCE = r"evidence/(candidate|baseline)"
 _FOLDERS = re.compile(rf"evidence|{_EVIDENCE}|verdicts|reports")
@@ -126,13 +126,14 @@ def _check_json(folder: RunFolder, found: set[str]) -> list[FileDifference]:
 
 def _check_numbers(folder: RunFolder, found: set[str]) -> list[FileDifference]:
     try:
+        plan = read_plan(folder)
+        policy = run_policy(plan)
         derived = derive(folder)
-        policy = run_policy(read_plan(folder))
     except EvalkitError as error:
         return [FileDifference(_blamed(error, folder), _message(error, folder.path))]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        # A plan that was rewritten and sealed again can hold anything.
-        return [FileDifference("plan.json", f"results can't be computed from it ({error!r})")]
+        # Plan and evidence that were rewritten and sealed again can hold anything.
+        return [FileDifference("evidence", f"results can't be computed from it and plan.json ({error!r})")]
     differences = []
     parts = {
         "results.json": derived.results,
@@ -142,31 +143,45 @@ def _check_numbers(folder: RunFolder, found: set[str]) -> list[FileDifference]:
     for name, part in parts.items():
         expected = None if part is None else part.to_bytes()
         differences += _compare(folder, name, found, expected, "what the evidence gives")
-    return differences + _check_verdicts(folder, found, policy)
+    judged: dict[str, bytes] = {}
+    if policy is not None:
+        own = judge(derived.results, derived.comparison, policy, first_release=plan["first_release"])
+        judged[policy_digest(policy)] = own.to_bytes()
+    return differences + _check_verdicts(folder, found, judged)
 
 
-def _check_verdicts(folder: RunFolder, found: set[str], policy: Policy | None) -> list[FileDifference]:
+def _check_verdicts(folder: RunFolder, found: set[str], judged: dict[str, bytes]) -> list[FileDifference]:
+    """Check verdict.json and verdicts/.
+
+    Args:
+        folder, found: the run and its files.
+        judged: verdicts computed already, by policy digest: that of the run's own policy, if it has one.
+    """
     stored = sorted(name for name in found if name.startswith("verdicts/"))
-    expected_names = set() if policy is None else {f"verdicts/{policy_digest(policy)}.json"}
-    if policy is not None or stored:
+    expected_names = {f"verdicts/{digest}.json" for digest in judged}
+    if judged or stored:
         expected_names.add("verdict.json")
     differences = [
         FileDifference(name, "missing, though the run was judged") for name in sorted(expected_names - found)
     ]
     latest = ["verdict.json"] if "verdict.json" in found else []
     for name in stored + latest:
-        differences += _check_verdict(folder, name, found)
+        differences += _check_verdict(folder, name, found, judged)
     return differences
 
 
-def _check_verdict(folder: RunFolder, name: str, found: set[str]) -> list[FileDifference]:
+def _check_verdict(
+    folder: RunFolder, name: str, found: set[str], judged: dict[str, bytes]
+) -> list[FileDifference]:
     path = folder.path / name
     try:
         policy = embedded_policy(read_verdict(path), str(path))
-        expected = judge_run(folder, policy).to_bytes()
+        digest = policy_digest(policy)
+        expected = judged.get(digest) or judge_run(folder, policy).to_bytes()
     except EvalkitError as error:
         return [FileDifference(name, _message(error, path))]
-    own_name = f"verdicts/{policy_digest(policy)}.json"
+    judged[digest] = expected
+    own_name = f"verdicts/{digest}.json"
     if name.startswith("verdicts/") and name != own_name:
         return [FileDifference(name, f"holds the verdict of another policy; its name would be {own_name}")]
     differences = _compare(folder, name, found, expected, "what judging again gives")

@@ -5,10 +5,11 @@ reply or an expectation stands for the value of that fact.
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -74,17 +75,21 @@ class Expectation(_Strict):
     max_ms: float | None = Field(default=None, gt=0)
 
 
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Paraphrases = Annotated[
+    list[NonEmpty], BeforeValidator(_as_list, json_schema_input_type=str | list[str]), Field(min_length=1)
+]
+
+
 class Turn(_Strict):
     """One user turn: its text (or paraphrases, the plain one first), the gold reply, the expectations."""
 
-    user: NonEmpty | Annotated[list[NonEmpty], Field(min_length=1)]
+    user: Paraphrases
     gold: NonEmpty
     expect: Expectation = Expectation()
-
-    @property
-    def alternatives(self) -> list[str]:
-        """The user's text and its paraphrases, as templates."""
-        return [self.user] if isinstance(self.user, str) else self.user
 
 
 class Never(_Strict):
@@ -98,6 +103,14 @@ class Never(_Strict):
         if (self.contains is None) == (self.matches is None):
             raise ValueError("give exactly one of contains and matches")
         return self
+
+
+def _as_rule(value: Any) -> Any:
+    return {"contains": value} if isinstance(value, str) else value
+
+
+NeverRule = Annotated[Never, BeforeValidator(_as_rule, json_schema_input_type=str | Never)]
+"""A text alone is short for `contains`."""
 
 
 class EndState(_Strict):
@@ -125,7 +138,7 @@ class Dialogue(_Strict):
     facts: dict[FactName, FactValue] = {}
     tags: list[NonEmpty] = []
     turns: list[Turn] = Field(min_length=1)
-    never: list[NonEmpty | Never] = []
+    never: list[NeverRule] = []
     order: list[NonEmpty] = []
     end_state: EndState = EndState()
 
@@ -144,7 +157,7 @@ class Dialogue(_Strict):
     def stated_before(self, fact: str, turn_index: int) -> int | None:
         """Index of the last turn up to `turn_index` in which the user states `fact`, or None."""
         for index in range(turn_index, -1, -1):
-            if fact in placeholders(self.turns[index].alternatives[0]):
+            if fact in placeholders(self.turns[index].user[0]):
                 return index
         return None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import InputError
-from evalkit.scenario.dialogue import Dialogue, DialogueFile, Never, Turn, placeholders
+from evalkit.scenario.dialogue import Dialogue, DialogueFile, Turn, placeholders
 from evalkit.yaml_source import FieldPath, YamlSource
 
 
@@ -89,8 +89,8 @@ def _check(dialogue: Dialogue, field: FieldPath, source: YamlSource) -> None:
 
 
 def _check_turn(dialogue: Dialogue, index: int, turn: Turn, field: FieldPath, source: YamlSource) -> None:
-    for number, text in enumerate(turn.alternatives):
-        if placeholders(text) != placeholders(turn.alternatives[0]):
+    for number, text in enumerate(turn.user):
+        if placeholders(text) != placeholders(turn.user[0]):
             raise source.error(
                 (*field, "user", number), "states other facts than the first paraphrase; state the same"
             )
@@ -118,7 +118,7 @@ def _check_turn(dialogue: Dialogue, index: int, turn: Turn, field: FieldPath, so
 def _templates(dialogue: Dialogue) -> Iterator[tuple[FieldPath, str]]:
     for index, turn in enumerate(dialogue.turns):
         here: FieldPath = ("turns", index)
-        for number, text in enumerate(turn.alternatives):
+        for number, text in enumerate(turn.user):
             yield (*here, "user", number), text
         yield (*here, "gold"), turn.gold
         for name in ("contains", "matches", "forbidden"):
@@ -129,8 +129,7 @@ def _templates(dialogue: Dialogue) -> Iterator[tuple[FieldPath, str]]:
     for number, text in enumerate(dialogue.order):
         yield ("order", number), text
     for number, rule in enumerate(dialogue.never):
-        text = rule if isinstance(rule, str) else rule.contains or rule.matches or ""
-        yield ("never", number), text
+        yield ("never", number), rule.contains or rule.matches or ""
 
 
 def _patterns(dialogue: Dialogue) -> Iterator[tuple[FieldPath, str]]:
@@ -138,5 +137,5 @@ def _patterns(dialogue: Dialogue) -> Iterator[tuple[FieldPath, str]]:
         for number, pattern in enumerate(turn.expect.matches):
             yield ("turns", index, "expect", "matches", number), pattern
     for number, rule in enumerate(dialogue.never):
-        if isinstance(rule, Never) and rule.matches is not None:
+        if rule.matches is not None:
             yield ("never", number, "matches"), rule.matches

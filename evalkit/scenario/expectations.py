@@ -174,7 +174,7 @@ def self_test(sources: Sequence[DialogueSource]) -> list[str]:
 
 
 def _play_paraphrases(dialogue: Dialogue, agent: Agent) -> list[list[ExpectationResult]]:
-    most = max(len(turn.alternatives) for turn in dialogue.turns)
+    most = max(len(turn.user) for turn in dialogue.turns)
     return [_play(dialogue, agent, paraphrase) for paraphrase in range(most)]
 
 
@@ -182,7 +182,7 @@ def _play(dialogue: Dialogue, agent: Agent, paraphrase: int = 0) -> list[Expecta
     replies: list[Reply] = []
     results: list[ExpectationResult] = []
     for index, turn in enumerate(dialogue.turns):
-        text = dialogue.fill(turn.alternatives[paraphrase % len(turn.alternatives)])
+        text = dialogue.fill(turn.user[paraphrase % len(turn.user)])
         replies.append(agent(dialogue, index, text))
         results += check_turn(dialogue, index, replies[-1])
         if replies[-1].handover:
@@ -220,13 +220,12 @@ def _check_handover(dialogue: Dialogue, index: int, reply: Reply) -> list[Expect
     return []
 
 
-def _check_never(dialogue: Dialogue, rule: str | Never, texts: Sequence[str]) -> ExpectationResult:
-    if isinstance(rule, Never) and rule.matches is not None:
+def _check_never(dialogue: Dialogue, rule: Never, texts: Sequence[str]) -> ExpectationResult:
+    if rule.matches is not None:
         pattern = dialogue.fill_pattern(rule.matches)
         want, broken = rule.matches, [text for text in texts if pattern.search(text)]
     else:
-        template = rule if isinstance(rule, str) else rule.contains or ""
-        want = dialogue.fill(template)
+        want = dialogue.fill(rule.contains or "")
         broken = [text for text in texts if states(text, want, whole_words=False)]
     return ExpectationResult("never", want, broken[0] if broken else None, not broken)
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from evalkit.canonical import sha256_file, sha256_json
 from evalkit.errors import InputError
+from evalkit.gate.policy import check_policy, load_policy
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues
 from evalkit.scenario.flow import LoadedFlow, load_flow
-from evalkit.scenario.schema import Policy, PolicyRef, Scenario
-from evalkit.yaml_source import FieldPath, YamlSource, load_yaml
+from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
+from evalkit.yaml_source import FieldPath, YamlSource
 
 _NOT_MEASURED = {"model", "baseline", "gate", "output"}
 
@@ -22,7 +23,7 @@ class LoadedScenario:
 
     Attributes:
         scenario: the file's content.
-        source: the file itself; `source.error(field, message)` names a line.
+        source: the file itself, for line numbers; None for a scenario that was put together in memory.
         policy: the release policy, wherever it is written; None where the scenario has no gate.
         policy_path: the file that holds it.
         bundle, baseline: bundle folders; not opened here (a command may name others).
@@ -33,7 +34,7 @@ class LoadedScenario:
     """
 
     scenario: Scenario
-    source: YamlSource
+    source: YamlSource | None
     policy: Policy | None
     policy_path: Path | None
     bundle: Path | None
@@ -47,9 +48,15 @@ class LoadedScenario:
     dialogues: tuple[DialogueSource, ...]
 
     @property
-    def path(self) -> Path:
-        """The scenario file."""
-        return self.source.path
+    def name(self) -> str:
+        """What the scenario is called: its file's name, or its own where there is no file."""
+        return self.scenario.name if self.source is None else self.source.path.name
+
+    def error(self, field: FieldPath, message: str) -> InputError:
+        """An error that names the field, with file and line where there is a file."""
+        if self.source is not None:
+            return self.source.error(field, message)
+        return InputError(f"{'.'.join(str(part) for part in field)}: {message}")
 
     @cached_property
     def digest(self) -> str:
@@ -111,6 +118,32 @@ def load_scenario(path: Path) -> LoadedScenario:
     )
 
 
+def scenario_from_texts(data: Path, window: Window | None) -> LoadedScenario:
+    """A scenario that scores one file of texts and nothing else.
+
+    Raises:
+        InputError: the file is missing or empty.
+    """
+    if not data.is_file() or data.stat().st_size == 0:
+        problem = "the file is empty" if data.is_file() else "no such file"
+        raise InputError(f"{data}: {problem}; give a file of JSON lines with id and text")
+    return LoadedScenario(
+        scenario=Scenario(version=1, name="score", text=Text(data=data.name, window=window)),
+        source=None,
+        policy=None,
+        policy_path=None,
+        bundle=None,
+        baseline=None,
+        text_data=data.resolve(),
+        counts_file=None,
+        glossary=None,
+        risk_data=None,
+        flow=None,
+        dialogue_files=(),
+        dialogues=(),
+    )
+
+
 class _Reader:
     """Follows the references of one scenario file."""
 
@@ -158,10 +191,13 @@ class _Reader:
 
     def policy(self, scenario: Scenario) -> tuple[Policy | None, Path | None]:
         """The policy and the file that holds it."""
-        if not isinstance(scenario.gate, PolicyRef):
-            return scenario.gate, None if scenario.gate is None else self._source.path
-        path = self.file(("gate", "policy"), scenario.gate.policy)
-        return load_yaml(path, Policy), path
+        if scenario.gate is None:
+            return None, None
+        if isinstance(scenario.gate, PolicyRef):
+            path = self.file(("gate", "policy"), scenario.gate.policy)
+            return load_policy(path), path
+        check_policy(scenario.gate, self._source, ("gate",))
+        return scenario.gate, self._source.path
 
 
 def _refuse_flow_expectations(dialogues: tuple[DialogueSource, ...], scenario_path: Path) -> None:

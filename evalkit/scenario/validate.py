@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Literal
 
 from evalkit.errors import InputError
+from evalkit.gate.policy import load_policy
 from evalkit.scenario.dialogue_files import DialogueSource, is_dialogue_file, read_dialogues
 from evalkit.scenario.expectations import self_test
 from evalkit.scenario.flow import FLOW_FILE, load_flow
 from evalkit.scenario.loader import load_scenario
-from evalkit.scenario.schema import Policy
 from evalkit.yaml_source import YamlSource
 
 Kind = Literal["scenario", "dialogue", "policy", "flow"]
@@ -53,7 +53,7 @@ def validate(path: Path, *, run_self_test: bool) -> Validation:
     elif kind == "flow":
         digest = load_flow(path if path.is_dir() else path.parent).digest
     else:
-        YamlSource(path).parse(Policy)
+        load_policy(path)
     if run_self_test and not dialogues:
         raise InputError(f"{path}: --self-test plays dialogues, and there are none; leave it out")
     return Validation(kind, digest, len(dialogues), tuple(self_test(dialogues)) if run_self_test else ())

@@ -30,9 +30,9 @@ def user_texts(dialogue: Dialogue, run_seed: int, trial: int, variation: Sequenc
     random = Random(trial_seed(run_seed, dialogue.id, trial))
     texts = []
     for turn in dialogue.turns:
-        template = turn.alternatives[0]
+        template = turn.user[0]
         if trial > 0 and "paraphrase" in variation:
-            template = random.choice(turn.alternatives)
+            template = random.choice(turn.user)
         if trial > 0 and "typos" in variation:
             template = mistype(template, random)
         texts.append(dialogue.fill(template))

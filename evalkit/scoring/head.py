@@ -26,9 +26,9 @@ class ScoringHead(nn.Cell):  # type: ignore[misc]
             targets: int32 [N], the ids whose log-probability is asked.
 
         Returns:
-            Five tensors [N]: logprob, ln p(target); entropy, -Σ p ln p in nats; margin, ln p(target) - max over the
-            other ids of ln p; rank int32, 1 + how many logits are strictly greater than the target's; top_id int32,
-            the id of the largest logit, the smallest of equals.
+            Five tensors [N]: logprob, ln p(target); entropy, -Σ p ln p in nats; margin, ln p(target) - max
+            over the other ids of ln p; rank int32, 1 + how many logits are strictly greater than the
+            target's; top_id int32, the id of the largest logit, the smallest of equals.
         """
         logits = logits.astype(dtype.float32)
         centred = logits - ops.amax(logits, -1, keepdims=True)  # [N, V], the largest is 0
@@ -40,7 +40,9 @@ class ScoringHead(nn.Cell):  # type: ignore[misc]
         at_target = ops.gather_d(centred, 1, column)  # [N, 1]
         others = ops.select(ops.equal(self.token_ids, column), ops.full_like(centred, _LOWEST), centred)
         margin = at_target.reshape(-1) - ops.amax(others, -1)
-        better = self.sum((centred > at_target).astype(dtype.float32), -1)  # exact: a vocabulary is far below 2^24
+        better = self.sum(
+            (centred > at_target).astype(dtype.float32), -1
+        )  # exact: a vocabulary is far below 2^24
         entropy = log_total - self.sum(weights * centred, -1) / total
         top_id = ops.argmax(centred, -1).astype(dtype.int32)
         return at_target.reshape(-1) - log_total, entropy, margin, 1 + better.astype(dtype.int32), top_id

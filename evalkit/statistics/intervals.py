@@ -230,7 +230,7 @@ def delta_error(estimator: RatioEstimator) -> float | None:
     """Standard error of a ratio by the delta method, clusters as the independent units.
 
     sqrt(C/(C-1) * sum (y_c - r x_c)^2) / X for r = Y/X (Cochran, Sampling Techniques, section 6.4), times the
-    transform's derivative. None with fewer than two clusters.
+    transform's derivative. None with fewer than two clusters, and where they don't vary (never an error of 0).
     """
     value, total = estimator.value, math.fsum(estimator.denominators)
     size = int(np.count_nonzero(estimator.denominators))
@@ -239,6 +239,8 @@ def delta_error(estimator: RatioEstimator) -> float | None:
     ratio = math.fsum(estimator.numerators) / total
     residuals = estimator.numerators - ratio * estimator.denominators
     error = estimator.scale * math.sqrt(size / (size - 1) * float(residuals @ residuals)) / total
+    if error == 0:
+        return None
     return error * value if estimator.transform == "exp" else error
 
 

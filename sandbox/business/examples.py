@@ -5,15 +5,12 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 from evalkit.errors import InputError
 from evalkit.files import read_text
 from sandbox.business.features import RatedTurn
 from sandbox.business.satisfaction import RATINGS
-
-if TYPE_CHECKING:
-    import _csv
 
 ItemT = TypeVar("ItemT")
 Example = tuple[ItemT, str]
@@ -87,7 +84,7 @@ def _rows(
         yield f"{path}:{line}", dict(zip(header, values, strict=True))
 
 
-def _numbered(path: Path, reader: "_csv._reader") -> Iterator[tuple[int, list[str]]]:
+def _numbered(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
     while True:
         line = reader.line_num + 1
         try:

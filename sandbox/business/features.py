@@ -5,6 +5,7 @@ Written without locale or language detection: a Latin word is one unit, a Chines
 
 import re
 import unicodedata
+from itertools import pairwise
 from typing import NamedTuple
 
 _UNIT = re.compile(r"[\u3400-\u9fff]|[^\W\d_\u3400-\u9fff]+|\d+")
@@ -63,6 +64,4 @@ def satisfaction_features(turn: RatedTurn) -> list[str]:
 
 def _unit_ngrams(kind: str, text: str) -> list[str]:
     units = _UNIT.findall(text)
-    return [f"{kind}:{unit}" for unit in units] + [
-        f"{kind}:{a} {b}" for a, b in zip(units, units[1:], strict=False)
-    ]
+    return [f"{kind}:{unit}" for unit in units] + [f"{kind}:{a} {b}" for a, b in pairwise(units)]

@@ -24,6 +24,7 @@ from sandbox.business.features import intent_features, normalise, satisfaction_f
 from sandbox.business.satisfaction import DISSATISFIED_UP_TO
 
 Float64 = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 SEED = 2024
 FOLDS = MIN_EXAMPLES
@@ -79,23 +80,31 @@ def fit_intent(data: Path, out: Path, *, rated: bool) -> ModelCard:
         InputError: a problem of the data.
     """
     examples = distinct(read_intent_examples(data), normalise)
-    labels, scores, truth = _cross_validate(INTENT, examples)
-    temperature = _temperature(scores, truth)
-    measured = _classification(labels, _softmax(scores / temperature), truth)
-    return _write(INTENT, examples, data, out, rated, temperature, measured)
+    return _fit(INTENT, examples, data, out, rated, _classification)
 
 
 def fit_satisfaction(data: Path, out: Path, *, rated: bool) -> ModelCard:
     """Train `out`/satisfaction.skops and write its card; arguments and errors as in `fit_intent`."""
     examples = distinct(read_satisfaction_examples(data), lambda turn: turn)
-    labels, scores, truth = _cross_validate(SATISFACTION, examples)
-    temperature = _temperature(scores, truth)
-    probabilities = _softmax(scores / temperature)
-    measured = {
-        **_classification(labels, probabilities, truth),
-        **_rating_errors(labels, probabilities, truth),
-    }
-    return _write(SATISFACTION, examples, data, out, rated, temperature, measured)
+    return _fit(SATISFACTION, examples, data, out, rated, _rating_quality)
+
+
+def _fit(
+    recipe: Recipe,
+    examples: Sequence[Example[Any]],
+    data: Path,
+    out: Path,
+    rated: bool,
+    measure: Callable[[list[str], Float64, Indices], dict[str, Any]],
+) -> ModelCard:
+    from threadpoolctl import threadpool_limits
+
+    # The matrices are small and sparse: more threads only wait for one another.
+    with threadpool_limits(1):
+        labels, scores, truth = _cross_validate(recipe, examples)
+        temperature = _temperature(scores, truth)
+        measured = measure(labels, _softmax(scores / temperature), truth)
+        return _write(recipe, examples, data, out, rated, temperature, measured)
 
 
 def _pipeline(recipe: Recipe) -> Any:
@@ -108,9 +117,7 @@ def _pipeline(recipe: Recipe) -> Any:
     return Pipeline([("features", vectoriser), ("classifier", classifier)])
 
 
-def _cross_validate(
-    recipe: Recipe, examples: Sequence[Example[Any]]
-) -> tuple[list[str], Float64, npt.NDArray[np.int64]]:
+def _cross_validate(recipe: Recipe, examples: Sequence[Example[Any]]) -> tuple[list[str], Float64, Indices]:
     """Scores (logits) of each example by a model that hasn't seen it: labels, [examples, labels], label indices."""
     from sklearn.model_selection import StratifiedKFold
 
@@ -125,7 +132,7 @@ def _cross_validate(
     return labels, scores, truth
 
 
-def _temperature(scores: Float64, truth: npt.NDArray[np.int64]) -> float:
+def _temperature(scores: Float64, truth: Indices) -> float:
     """The divisor of the scores that makes the unseen labels most likely (Guo et al. 2017)."""
     from scipy.optimize import minimize_scalar
 
@@ -141,9 +148,7 @@ def _softmax(scores: Float64) -> Float64:
     return np.asarray(exponentials / exponentials.sum(1, keepdims=True), np.float64)
 
 
-def _classification(
-    labels: list[str], probabilities: Float64, truth: npt.NDArray[np.int64]
-) -> dict[str, Any]:
+def _classification(labels: list[str], probabilities: Float64, truth: Indices) -> dict[str, Any]:
     from sklearn.metrics import accuracy_score, f1_score, recall_score
 
     predicted = probabilities.argmax(1)
@@ -156,7 +161,7 @@ def _classification(
     }
 
 
-def _calibration_error(probabilities: Float64, truth: npt.NDArray[np.int64]) -> float:
+def _calibration_error(probabilities: Float64, truth: Indices) -> float:
     """|accuracy - confidence| over ten bins of confidence, weighted by their size (Guo et al. 2017)."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     bins = np.minimum((confidence * 10).astype(int), 9)
@@ -164,7 +169,7 @@ def _calibration_error(probabilities: Float64, truth: npt.NDArray[np.int64]) -> 
     return float(sum(gaps) / len(truth))
 
 
-def _rating_errors(labels: list[str], probabilities: Float64, truth: npt.NDArray[np.int64]) -> dict[str, Any]:
+def _rating_quality(labels: list[str], probabilities: Float64, truth: Indices) -> dict[str, Any]:
     from sklearn.metrics import cohen_kappa_score
 
     ratings = np.asarray([float(label) for label in labels])
@@ -172,6 +177,7 @@ def _rating_errors(labels: list[str], probabilities: Float64, truth: npt.NDArray
     dissatisfied = actual <= DISSATISFIED_UP_TO
     found = probabilities[:, ratings <= DISSATISFIED_UP_TO].sum(1) >= 0.5
     return {
+        **_classification(labels, probabilities, truth),
         "mean_absolute_error": float(np.abs(expected - actual).mean()),
         "root_mean_squared_error": float(np.sqrt(((expected - actual) ** 2).mean())),
         "quadratic_kappa": float(cohen_kappa_score(actual, chosen, weights="quadratic")),

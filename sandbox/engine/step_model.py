@@ -50,17 +50,20 @@ class StepModel:
         Args:
             ids: the new tokens, at least one.
             past_length: P, how many tokens stand before them.
-            past: their keys and values, as KvEntry.past gives them, each [1, kv_heads, P, head_size].
+            past: their keys and values, as KvEntry.past gives them, each [1, kv_heads, at least P, head_size]; rows
+                from P on are masked out.
 
         Returns:
             Logits after the last new token, float32 [vocabulary], and the new tokens' keys and values, each
             [1, kv_heads, len(ids), head_size].
         """
         end = past_length + len(ids)
+        past_positions = np.full((1, past[0].shape[2]), -1, np.int32)
+        past_positions[0, :past_length] = np.arange(past_length)
         arrays = [
             np.asarray([ids], np.int32),
             np.arange(past_length, end, dtype=np.int32)[None],
-            np.arange(past_length, dtype=np.int32)[None],
+            past_positions,
             np.asarray([len(ids) - 1], np.int32),
             *past,
         ]

@@ -89,7 +89,7 @@ class EngineLoop:
         started_ns = time.perf_counter_ns()
         entry = turn.entry
         past = entry.length
-        logits, new = self._model.step(turn.pending, past, entry.past(past))
+        logits, new = self._model.step(turn.pending, past, entry.past())
         entry.append(turn.pending, new)
         token = turn.sampler.choose(logits)
         turn.pending = [token]
@@ -167,7 +167,7 @@ def main() -> None:
         pipe.write({"event": "failed", "message": str(error), "exit_code": int(error.exit_code)})
         raise SystemExit(int(ExitCode.INPUT)) from None
     # The first call compiles; it must not be a user's.
-    model.step([0], 0, KvEntry(model.shape, 1).past(0))
+    model.step([0], 0, KvEntry(model.shape, 1).past())
     loop = EngineLoop(model, bundle.tokenizer, KvCache(model.shape, start["kv_bytes"]), pipe)
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     threading.Thread(target=_read_until_the_server_is_gone, args=(pipe, inbox), daemon=True).start()

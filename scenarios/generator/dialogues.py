@@ -18,7 +18,7 @@ class Turn:
 def training_messages(random: Random, language: Language) -> list[dict[str, str]]:
     """One training conversation: most span several turns, some are a single turn, a few end in a hand-over."""
     facts = language.facts(random, held_out=False)
-    kind = random.choices(("business", "single", "handover", "read_back"), weights=(66, 14, 5, 15))[0]
+    kind = random.choices(("business", "single", "handover", "read_back"), weights=(55, 10, 5, 30))[0]
     if kind == "read_back":
         return [message for _ in range(3) for message in _read_back(random, language)]
     if kind == "single":

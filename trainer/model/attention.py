@@ -3,14 +3,21 @@
 from mindspore import Tensor, dtype, nn, ops
 
 from evalkit.bundle import ModelSpec
+from trainer.model.linear import dense
 from trainer.model.rotary import Rotary
+
+KeyValue = tuple[Tensor, Tensor]
 
 # Finite, so that a row that sees nothing (padding) gives numbers that nobody reads instead of NaN.
 HIDDEN = -1e9
 
 
 def attention_mask(
-    query_positions: Tensor, query_segments: Tensor, key_positions: Tensor, key_segments: Tensor, window: int | None
+    query_positions: Tensor,
+    query_segments: Tensor,
+    key_positions: Tensor,
+    key_segments: Tensor,
+    window: int | None,
 ) -> Tensor:
     """What to add to the attention scores: 0 where the query sees the key, HIDDEN elsewhere.
 
@@ -26,9 +33,11 @@ def attention_mask(
         float32 [B, 1, Q, K].
     """
     distance = query_positions.expand_dims(2) - key_positions.expand_dims(1)  # [B, Q, K]
-    visible = ops.logical_and(distance >= 0, ops.equal(query_segments.expand_dims(2), key_segments.expand_dims(1)))
+    visible = ops.logical_and(
+        distance >= 0, ops.equal(query_segments.expand_dims(2), key_segments.expand_dims(1))
+    )
     if window is not None:
-        visible = ops.logical_and(visible, distance < window)
+        visible = ops.logical_and(visible, ops.Less()(distance, window))
     return ((1.0 - visible.astype(dtype.float32)) * HIDDEN).expand_dims(1)
 
 
@@ -42,18 +51,24 @@ class Attention(nn.Cell):  # type: ignore[misc]
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.size = spec.heads, spec.kv_heads, spec.head_size
-        self.q_proj = nn.Dense(spec.hidden_size, self.heads * self.size, has_bias=spec.bias)
-        self.k_proj = nn.Dense(spec.hidden_size, self.kv_heads * self.size, has_bias=spec.bias)
-        self.v_proj = nn.Dense(spec.hidden_size, self.kv_heads * self.size, has_bias=spec.bias)
-        self.o_proj = nn.Dense(self.heads * self.size, spec.hidden_size, has_bias=spec.bias)
-        self.rotary = Rotary(self.size, spec.max_length, spec.rope_theta) if spec.positions == "rotary" else None
+        self.q_proj = dense(spec.hidden_size, self.heads * self.size, bias=spec.bias)
+        self.k_proj = dense(spec.hidden_size, self.kv_heads * self.size, bias=spec.bias)
+        self.v_proj = dense(spec.hidden_size, self.kv_heads * self.size, bias=spec.bias)
+        self.o_proj = dense(self.heads * self.size, spec.hidden_size, bias=spec.bias)
+        self.rotary = (
+            Rotary(self.size, spec.max_length, spec.rope_theta) if spec.positions == "rotary" else None
+        )
         self.scores = ops.BatchMatMul(transpose_b=True)
         self.mix = ops.BatchMatMul()
         self.softmax = ops.Softmax(axis=-1)
         self.scale = self.size**-0.5
 
     def construct(
-        self, x: Tensor, angles: tuple[Tensor, Tensor] | None, mask: Tensor, past: tuple[Tensor, Tensor] | None
+        self,
+        x: Tensor,
+        angles: tuple[Tensor, Tensor] | None,
+        mask: Tensor,
+        past: tuple[Tensor, Tensor] | None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """Attend.
 
@@ -70,11 +85,14 @@ class Attention(nn.Cell):  # type: ignore[misc]
         query = self._by_head(self.q_proj(x) * self.scale, batch, self.heads)  # [B, heads, S, size]
         key = self._by_head(self.k_proj(x), batch, self.kv_heads)  # [B, kv_heads, S, size]
         value = self._by_head(self.v_proj(x), batch, self.kv_heads)  # [B, kv_heads, S, size]
-        if self.rotary is not None:
-            query, key = self.rotary(query, *angles), self.rotary(key, *angles)
+        if self.rotary is not None and angles is not None:
+            query, key = self.rotary(query, angles), self.rotary(key, angles)
         new = (key, value)
         if past is not None:
-            key, value = ops.concat((past[0], key), 2), ops.concat((past[1], value), 2)  # [B, kv_heads, P + S, size]
+            key, value = (
+                ops.concat((past[0], key), 2),
+                ops.concat((past[1], value), 2),
+            )  # [B, kv_heads, P + S, size]
 
         # The query heads that share a key head stand below one another: [B, kv_heads, heads/kv_heads * S, size].
         query = query.reshape(batch, self.kv_heads, -1, self.size)

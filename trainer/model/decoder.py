@@ -4,15 +4,13 @@ Read it from top to bottom: embedding, then `layers` times (norm, attention, nor
 of S tokens travel as B*S rows of `hidden` numbers; only attention looks at them by text.
 """
 
-import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
-from mindspore.common.initializer import Normal, initializer
+from mindspore.common.initializer import initializer
 
 from evalkit.bundle import ModelSpec
-from trainer.model.attention import Attention, attention_mask
+from trainer.model.attention import Attention, KeyValue, attention_mask
+from trainer.model.linear import dense
 from trainer.model.norms import norm
-
-KeyValue = tuple[Tensor, Tensor]
 
 
 class Embedding(nn.Cell):  # type: ignore[misc]
@@ -20,7 +18,7 @@ class Embedding(nn.Cell):  # type: ignore[misc]
 
     def __init__(self, rows: int, size: int) -> None:
         super().__init__()
-        self.weight = Parameter(initializer(Normal(0.02), [rows, size]), name="weight")
+        self.weight = Parameter(initializer("zeros", [rows, size]), name="weight")
 
     def construct(self, ids: Tensor) -> Tensor:
         """Ids [N] → vectors [N, size]."""
@@ -32,9 +30,9 @@ class SwiGLU(nn.Cell):  # type: ignore[misc]
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.gate_proj = nn.Dense(spec.hidden_size, spec.intermediate_size, has_bias=spec.bias)
-        self.up_proj = nn.Dense(spec.hidden_size, spec.intermediate_size, has_bias=spec.bias)
-        self.down_proj = nn.Dense(spec.intermediate_size, spec.hidden_size, has_bias=spec.bias)
+        self.gate_proj = dense(spec.hidden_size, spec.intermediate_size, bias=spec.bias)
+        self.up_proj = dense(spec.hidden_size, spec.intermediate_size, bias=spec.bias)
+        self.down_proj = dense(spec.intermediate_size, spec.hidden_size, bias=spec.bias)
 
     def construct(self, x: Tensor) -> Tensor:
         """x [N, hidden] → [N, hidden]."""
@@ -46,8 +44,8 @@ class GeluMLP(nn.Cell):  # type: ignore[misc]
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.up_proj = nn.Dense(spec.hidden_size, spec.intermediate_size, has_bias=spec.bias)
-        self.down_proj = nn.Dense(spec.intermediate_size, spec.hidden_size, has_bias=spec.bias)
+        self.up_proj = dense(spec.hidden_size, spec.intermediate_size, bias=spec.bias)
+        self.down_proj = dense(spec.intermediate_size, spec.hidden_size, bias=spec.bias)
 
     def construct(self, x: Tensor) -> Tensor:
         """x [N, hidden] → [N, hidden]."""
@@ -111,7 +109,9 @@ class Decoder(nn.Cell):  # type: ignore[misc]
         if past is not None:
             key_positions = ops.concat((past_positions, positions), 1)
             key_segments = ops.concat((past_segments, segments), 1)
-        mask = attention_mask(positions, segments, key_positions, key_segments, self.window)  # [B, 1, S, P + S]
+        mask = attention_mask(
+            positions, segments, key_positions, key_segments, self.window
+        )  # [B, 1, S, P + S]
         mask = ops.tile(mask, (1, 1, self.groups, 1))  # one copy for each query head that shares a key head
 
         x = self.embed_tokens(token_ids.reshape(-1))  # [B*S, hidden]
@@ -147,7 +147,7 @@ class CausalLM(nn.Cell):  # type: ignore[misc]
     def __init__(self, spec: ModelSpec, dropout: float = 0.0) -> None:
         super().__init__()
         self.model = Decoder(spec, dropout)
-        self.lm_head = None if spec.tied_head else nn.Dense(spec.hidden_size, spec.vocab_size, has_bias=False)
+        self.lm_head = None if spec.tied_head else dense(spec.hidden_size, spec.vocab_size, bias=False)
         self.project = ops.MatMul(transpose_b=True)
 
     def construct(self, token_ids: Tensor, positions: Tensor, segments: Tensor) -> Tensor:

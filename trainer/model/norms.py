@@ -6,21 +6,39 @@ from mindspore import Parameter, Tensor, nn, ops
 from evalkit.bundle import ModelSpec
 
 
-class RMSNorm(nn.Cell):  # type: ignore[misc]
-    """y = x / sqrt(mean(x²) + eps) · weight, over the last axis (Zhang & Sennrich 2019).
+class _Normalise(nn.Cell):  # type: ignore[misc]
+    """y = x / sqrt(mean(x²) + eps) over the last axis, with its derivative written out.
 
-    `ops.rms_norm` has no CPU kernel, and 1/sqrt is used instead of rsqrt because the ONNX exporter knows no Rsqrt.
+    `ops.rms_norm` has no CPU kernel, and 1/sqrt is used instead of rsqrt because the ONNX exporter knows no Rsqrt. The
+    derivative by hand is a third of the work of the one that MindSpore derives.
     """
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.mean = ops.ReduceMean(keep_dims=True)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """x [N, size] → [N, size]."""
+        return x * (1.0 / ops.sqrt(self.mean(x * x, -1) + self.eps))
+
+    def bprop(self, x: Tensor, y: Tensor, dy: Tensor) -> tuple[Tensor]:
+        """dx = (dy - y · mean(y · dy)) / sqrt(mean(x²) + eps)."""
+        scale = 1.0 / ops.sqrt(self.mean(x * x, -1) + self.eps)  # [N, 1]
+        return ((dy - y * self.mean(y * dy, -1)) * scale,)
+
+
+class RMSNorm(nn.Cell):  # type: ignore[misc]
+    """y = x / sqrt(mean(x²) + eps) · weight, over the last axis (Zhang & Sennrich 2019)."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = Parameter(ms.Tensor([1.0] * size, ms.float32), name="weight")
-        self.eps = eps
+        self.normalise = _Normalise(eps)
 
     def construct(self, x: Tensor) -> Tensor:
         """x [N, size] → [N, size]."""
-        scale = 1.0 / ops.sqrt(ops.mean(x * x, -1, keep_dims=True) + self.eps)  # [N, 1]
-        return x * scale * self.weight
+        return self.normalise(x) * self.weight
 
 
 class LayerNorm(nn.Cell):  # type: ignore[misc]

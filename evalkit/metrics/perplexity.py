@@ -1,0 +1,49 @@
+"""Perplexity of the whole, per word, per byte, by token class: sums over texts, divided once."""
+
+import math
+
+from evalkit.metrics.context import MetricContext
+from evalkit.metrics.estimators import NamedEstimator
+from evalkit.metrics.text_sums import TextSums, text_slices
+from evalkit.runs.evidence import Evidence
+
+_CJK = (
+    "the texts hold Chinese or Japanese, which has no words without a declared segmenter; use perplexity/byte"
+)
+
+
+def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
+    """perplexity/*, bits_per_byte and rate/oov, over all texts and each asked slice."""
+    return [named for sums in text_slices(evidence, context) for named in _of_slice(sums)]
+
+
+def _of_slice(sums: TextSums) -> list[NamedEstimator]:
+    nll, tokens, size = sums.column("nll"), sums.column("scored"), sums.column("bytes_scored")
+    found = [
+        sums.ratio("perplexity/token", nll, tokens, "exp"),
+        _per_word(sums),
+        sums.ratio("perplexity/byte", nll, size, "exp"),
+        sums.ratio("bits_per_byte", nll, size, scale=1 / math.log(2)),
+    ]
+    for name in sums.classes:
+        class_nll, class_tokens = sums.class_column(name, "nll"), sums.class_column(name, "tokens")
+        found.append(
+            sums.ratio(f"perplexity/{name}", class_nll, class_tokens, "exp", details=_share(sums, name))
+        )
+    oov_nll, oov_tokens = sums.class_column("oov", "nll"), sums.class_column("oov", "tokens")
+    found.append(sums.ratio("perplexity/without_oov", nll - oov_nll, tokens - oov_tokens, "exp"))
+    found.append(sums.ratio("rate/oov", oov_tokens, tokens, share=True))
+    return found
+
+
+def _per_word(sums: TextSums) -> NamedEstimator:
+    # A scored text has at least one word unless it has no word count at all (see evalkit.metrics.words).
+    words = sums.column("words")
+    if (words[sums.column("scored") > 0] == 0).any():
+        return sums.null("perplexity/word", _CJK)
+    return sums.ratio("perplexity/word", sums.column("nll"), words, "exp")
+
+
+def _share(sums: TextSums, name: str) -> dict[str, object]:
+    total = math.fsum(sums.column("scored"))
+    return {"token_share": math.fsum(sums.class_column(name, "tokens")) / total if total else None}

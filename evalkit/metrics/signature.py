@@ -1,0 +1,47 @@
+"""Protocol signatures: how a number was made, short enough to stand beside it. Unequal ones aren't
+comparable.
+
+The model isn't part of it. Digests are cut to eight hexadecimal digits.
+"""
+
+from evalkit.canonical import sha256_json
+from evalkit.scenario.schema import Dialogues, Risk, Window
+
+# Raised when the same model and data would give other numbers than before.
+_VERSION = 1
+_DIGITS = 8
+
+
+def text_signatures(
+    window: Window, precision: str, classes_digest: str, tokenizer_sha256: str
+) -> dict[str, str]:
+    """Signatures of the text metrics, by family.
+
+    Args:
+        window: how texts were cut.
+        precision: of the backend.
+        classes_digest: of the token classes with their counts and glossary.
+        tokenizer_sha256: numbers per token of different tokenizers aren't comparable; those per byte and word
+            are.
+
+    Returns:
+        "text", e.g. `ppl|w:256/256/first|p:fp32|t:02ab84f1|c:9be1c04d|v:1`, and "bytes", without t and c.
+    """
+    head = f"ppl|w:{window.length}/{window.stride}/{window.prefix}|p:{precision}"
+    tokens = f"t:{tokenizer_sha256[:_DIGITS]}|c:{classes_digest[:_DIGITS]}"
+    return {"text": f"{head}|{tokens}|v:{_VERSION}", "bytes": f"{head}|v:{_VERSION}"}
+
+
+def risk_signature(risk: Risk, precision: str) -> str:
+    """Signature of the risk metrics, e.g. `risk|l:1f0c22ab|cal:0.3|r:0.95|len:sum|p:fp32|v:1`; l is of the labels."""
+    labels = sha256_json({"labels": risk.labels, "high_risk": risk.high_risk})[:_DIGITS]
+    point = f"cal:{risk.calibration:g}|r:{risk.operating_point.recall:g}"
+    return f"risk|l:{labels}|{point}|len:sum|p:{precision}|v:{_VERSION}"
+
+
+def dialogue_signature(dialogues: Dialogues, flow_digest: str | None) -> str:
+    """Signature of the dialogue and latency metrics: how replies were drawn, and the business flow around the model."""
+    variation = "+".join(sorted(dialogues.variation)) or "none"
+    sampling = f"t:{dialogues.temperature:g}|max:{dialogues.max_new_tokens}"
+    flow = "none" if flow_digest is None else flow_digest[:_DIGITS]
+    return f"dlg|{sampling}|var:{variation}|pop:{dialogues.population}|f:{flow}|v:{_VERSION}"

@@ -1,0 +1,116 @@
+"""Sums of the text evidence, ready for ratios over clusters."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from evalkit.metrics.context import MetricContext
+from evalkit.metrics.estimators import FloatArray, NamedEstimator, RatioEstimator, ShareEstimator
+from evalkit.metrics.registry import TOKEN_CLASSES
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.records import SampleRecord
+
+SumField = Literal["tokens", "nll", "entropy", "margin", "rank", "top1", "top5"]
+
+
+@dataclass(frozen=True)
+class TextSums:
+    """The texts of one slice.
+
+    Attributes:
+        slice: tag, or None for all.
+        scored: records with status ok.
+        planned: records of any status.
+        absent: why a metric has no value, by name.
+    """
+
+    slice: str | None
+    scored: tuple[SampleRecord, ...]
+    planned: int
+    absent: dict[str, str]
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the texts that were scored; None where there are none."""
+        return len(self.scored) / self.planned if self.planned else None
+
+    @property
+    def classes(self) -> list[str]:
+        """Token classes that hold a token, or that a metric should have and can't."""
+        found = {name for record in self.scored for name in record.classes}
+        named = {name.removeprefix("perplexity/") for name in self.absent}
+        return [name for name in TOKEN_CLASSES if name != "other" or name in found or name in named]
+
+    def column(self, field: Literal["nll", "scored", "bytes_scored", "words"]) -> FloatArray:
+        """A total of each record, shape (records,)."""
+        return np.array([getattr(record, field) for record in self.scored], dtype=np.float64)
+
+    def class_column(self, name: str | None, field: SumField) -> FloatArray:
+        """A sum of each record over one class (None: over all classes), shape (records,)."""
+        rows = []
+        for record in self.scored:
+            parts = record.classes.values() if name is None else [record.classes.get(name)]
+            # Fixed-point sums: plain addition is exact.
+            rows.append(sum(getattr(part, field) for part in parts if part is not None))
+        return np.array(rows, dtype=np.float64)
+
+    def ratio(
+        self,
+        name: str,
+        numerators: FloatArray,
+        denominators: FloatArray,
+        transform: Literal["identity", "exp"] = "identity",
+        *,
+        scale: float = 1.0,
+        share: bool = False,
+        details: dict[str, object] | None = None,
+    ) -> NamedEstimator:
+        """The metric `name` as a ratio of sums over the texts' clusters.
+
+        Args:
+            name: of the metric; where `absent` names it the result is null with that reason.
+            numerators, denominators: of each record, shape (records,).
+            transform, scale: see `RatioEstimator`.
+            share: whether numerators count successes among the denominators.
+            details: further fields.
+        """
+        if name in self.absent:
+            return self.null(name, self.absent[name])
+        kind = ShareEstimator if share else RatioEstimator
+        # A text without a unit in the denominator says nothing: its cluster isn't one of this metric's.
+        used = np.flatnonzero(denominators)
+        clusters = [self.scored[index].cluster for index in used]
+        estimator = kind.from_units(clusters, numerators[used], denominators[used], transform, scale)
+        reason = None
+        if estimator.value is None:
+            reason = "no text was scored" if not self.scored else "no token of the texts belongs to it"
+        return NamedEstimator(
+            name,
+            slice=self.slice,
+            estimator=estimator,
+            reason=reason,
+            coverage=self.coverage,
+            details=dict(details or {}),
+        )
+
+    def null(self, name: str, reason: str) -> NamedEstimator:
+        """The metric `name` without a value."""
+        return NamedEstimator(name, slice=self.slice, reason=reason, coverage=self.coverage)
+
+
+def text_slices(evidence: Evidence, context: MetricContext) -> list[TextSums]:
+    """All texts, then the asked slices that some text belongs to; empty where no text was planned."""
+    texts = [sample for sample in evidence.samples if sample.kind == "text"]
+    if not texts:
+        return []
+    tags = {tag for sample in texts for tag in sample.tags}
+    names: list[str | None] = [None, *(name for name in context.slices if name in tags)]
+    return [_sums(name, texts, context) for name in names]
+
+
+def _sums(name: str | None, texts: Sequence[SampleRecord], context: MetricContext) -> TextSums:
+    members = [sample for sample in texts if name is None or name in sample.tags]
+    scored = tuple(sample for sample in members if sample.status == "ok")
+    return TextSums(name, scored, len(members), context.absent)

@@ -1,0 +1,254 @@
+"""Pairing and paired differences."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from evalkit.errors import InputError
+from evalkit.gate.compare import compare
+from evalkit.gate.comparison import Comparison, read_comparison
+from evalkit.gate.pairing import pair
+from evalkit.metrics.context import MetricContext
+from evalkit.metrics.evaluate import evaluate
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.results_io import Results
+from tests.evalkit.fake_run import BASELINE, CANDIDATE, context_for, random_evidence, results
+
+WORSE, BETTER = (
+    random_evidence(1, texts=40, dialogues=12, worse=0.3),
+    random_evidence(1, texts=40, dialogues=12),
+)
+CONTEXT = context_for(BETTER)
+
+
+def measured(evidence: Evidence, digest: str, context: MetricContext = CONTEXT) -> Results:
+    return results(evaluate(evidence, context), evidence, digest)
+
+
+def run(candidate: Evidence, baseline: Evidence, context: MetricContext = CONTEXT) -> Comparison:
+    return compare(
+        candidate,
+        baseline,
+        context,
+        measured(candidate, CANDIDATE, context),
+        measured(baseline, BASELINE, context),
+    )
+
+
+@pytest.fixture(scope="module")
+def whole() -> Comparison:
+    return run(WORSE, BETTER)
+
+
+def test_changes_of_perplexity(whole: Comparison) -> None:
+    found = whole.find("perplexity/token")
+    assert found is not None and found.candidate is not None and found.baseline is not None
+    ours, theirs = measured(WORSE, CANDIDATE), measured(BETTER, BASELINE)
+    ppl = (ours.find("perplexity/token"), theirs.find("perplexity/token"))
+    assert ppl[0] is not None and ppl[1] is not None
+    assert (found.candidate, found.baseline) == (ppl[0].value, ppl[1].value)
+    assert found.absolute.value == pytest.approx(found.candidate - found.baseline)
+    assert found.relative.value == pytest.approx((found.candidate - found.baseline) / found.baseline)
+    assert found.relative.bounds is not None and found.relative.interval is not None
+    assert found.relative.bounds.low is not None and found.relative.interval.low is not None
+    assert found.relative.interval.low < found.relative.bounds.low < found.relative.value
+    assert (found.relative.bounds.sides, found.relative.interval.sides) == (1, 2)
+    assert (found.coverage, found.clusters) == (1.0, 40)
+
+
+def test_pairing_makes_the_interval_narrow(whole: Comparison) -> None:
+    """Both models find the same texts hard: the difference varies far less than either value."""
+    found = whole.find("perplexity/token")
+    own = measured(WORSE, CANDIDATE).find("perplexity/token")
+    assert found is not None and own is not None and own.interval is not None
+    assert found.absolute.interval is not None and found.absolute.interval.low is not None
+    assert found.absolute.interval.high is not None
+    assert own.interval.high is not None and own.interval.low is not None
+    paired = found.absolute.interval.high - found.absolute.interval.low
+    assert paired < 0.6 * (own.interval.high - own.interval.low)
+
+
+def test_order_of_the_records_does_not_matter(whole: Comparison) -> None:
+    random = Random(5)
+    shuffled = [
+        Evidence(
+            tuple(random.sample(evidence.samples, len(evidence.samples))),
+            tuple(random.sample(evidence.turns, len(evidence.turns))),
+        )
+        for evidence in (WORSE, BETTER)
+    ]
+    assert run(shuffled[0], shuffled[1]).to_bytes() == whole.to_bytes()
+
+
+def test_round_trip(whole: Comparison, tmp_path: Path) -> None:
+    path = tmp_path / "comparison.json"
+    path.write_bytes(whole.to_bytes())
+    again = read_comparison(path)
+    assert again.to_bytes() == whole.to_bytes()
+    assert json.loads(path.read_bytes())["schema"] == "evalkit.comparison/1"
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("schema", "evalkit.comparison/9", "schema"),
+        ("baseline_complete", None, "baseline_complete"),
+        ("pairs", {"text": {"candidate": 1}}, "baseline: is missing"),
+        ("metrics", [{}], "metrics"),
+    ],
+)
+def test_reading_is_strict(whole: Comparison, tmp_path: Path, field: str, value: object, says: str) -> None:
+    path = tmp_path / "comparison.json"
+    path.write_text(json.dumps({**whole.to_dict(), field: value}), encoding="utf-8")
+    with pytest.raises(InputError, match=says):
+        read_comparison(path)
+
+
+def without(evidence: Evidence, sample_id: str, **fields: object) -> Evidence:
+    """The evidence with one text changed, or dropped if nothing is given."""
+    samples = [
+        replace(sample, **fields) if sample.sample_id == sample_id else sample  # type: ignore[arg-type]
+        for sample in evidence.samples
+        if fields or sample.sample_id != sample_id
+    ]
+    return Evidence(tuple(samples), evidence.turns)
+
+
+@pytest.mark.parametrize(
+    ("fields", "planned"),
+    [
+        ({}, 40),  # dropped
+        ({"status": "error", "reason": "engine died"}, 40),
+        ({"status": "truncated"}, 40),
+        ({"digest": "another text"}, 40),
+        ({"cluster": "another cluster"}, 40),
+    ],
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_sample_that_one_side_lacks_leaves_both(fields: dict[str, object], planned: int, side: int) -> None:
+    sides = [WORSE, BETTER]
+    sides[side] = without(sides[side], "t003", **fields)
+    pairing = pair(sides[0], sides[1])
+    counts = pairing.counts("text")
+    assert (counts.paired, counts.planned) == (39, planned)
+    assert len(pairing.candidate.samples) == len(pairing.baseline.samples) == 79
+    found = run(sides[0], sides[1]).find("perplexity/token")
+    assert found is not None
+    assert found.coverage == pytest.approx(39 / 40)
+    expected = measured(without(BETTER, "t003"), BASELINE).find("perplexity/token")
+    assert expected is not None and found.baseline == expected.value
+
+
+def test_a_trial_with_an_infrastructure_fault_leaves_both() -> None:
+    turns = list(WORSE.turns)
+    turns[4] = replace(turns[4], status="infrastructure_fault", reason="sandbox gone")
+    pairing = pair(Evidence(WORSE.samples, tuple(turns)), BETTER, CONTEXT.dialogues)
+    assert pairing.counts("turn").paired == 35
+    assert pairing.counts("turn").planned == 36
+    lost = (turns[4].dialogue_id, turns[4].trial)
+    assert all((turn.dialogue_id, turn.trial) != lost for turn in pairing.baseline.turns)
+
+
+def test_a_model_fault_stays_in_the_pair() -> None:
+    turns = list(WORSE.turns)
+    turns[4] = replace(turns[4], status="model_fault", reason="empty answer")
+    assert pair(Evidence(WORSE.samples, tuple(turns)), BETTER).counts("turn").paired == 36
+
+
+def test_a_dialogue_that_ended_early_is_paired_as_far_as_it_went() -> None:
+    short = Evidence(WORSE.samples, WORSE.turns[:2] + WORSE.turns[3:])
+    assert pair(short, BETTER).counts("turn").paired == 36
+
+
+def test_a_trial_in_which_the_user_said_something_else_is_no_pair() -> None:
+    turns = list(WORSE.turns)
+    turns[0] = replace(turns[0], user_text="Something else.")
+    assert pair(Evidence(WORSE.samples, tuple(turns)), BETTER).counts("turn").paired == 35
+
+
+def test_planned_dialogues_that_nobody_ran_lower_the_coverage() -> None:
+    assert CONTEXT.dialogues is not None
+    more = replace(CONTEXT.dialogues, dialogue_ids=(*CONTEXT.dialogues.dialogue_ids, "unrun"))
+    pairing = pair(WORSE, BETTER, more)
+    assert pairing.coverage(("turn",), None) == pytest.approx(36 / 39)
+    copies = replace(more, varies=False)
+    assert pair(WORSE, BETTER, copies).coverage(("turn",), None) == pytest.approx(36 / 37)
+
+
+def test_coverage_within_a_slice() -> None:
+    tagged = [
+        Evidence(
+            tuple(replace(s, tags=["vip"] if s.sample_id in ("t001", "t002") else []) for s in side.samples)
+        )
+        for side in (WORSE, BETTER)
+    ]
+    pairing = pair(without(tagged[0], "t001"), tagged[1])
+    assert pairing.coverage(("text",), "vip") == 0.5
+    assert pairing.coverage(("text",), None) == pytest.approx(39 / 40)
+    assert pairing.coverage(("text",), "nobody") is None
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_sample_recorded_twice_is_an_error(side: int) -> None:
+    sides = [WORSE, BETTER]
+    sides[side] = Evidence((*sides[side].samples, sides[side].samples[0]), sides[side].turns)
+    with pytest.raises(InputError, match="text 't000' is recorded twice"):
+        pair(sides[0], sides[1])
+
+
+def test_a_turn_recorded_twice_is_an_error() -> None:
+    twice = Evidence(WORSE.samples, (*WORSE.turns, WORSE.turns[5]))
+    with pytest.raises(InputError, match="trial 1 turn 2 is recorded twice"):
+        pair(twice, BETTER)
+
+
+def test_the_same_model_is_not_compared_with_itself() -> None:
+    ours = measured(WORSE, CANDIDATE)
+    found = compare(WORSE, WORSE, CONTEXT, ours, ours).find("perplexity/token")
+    assert found is not None
+    assert found.relative.value is None and found.absolute.bounds is None
+    assert "same model" in (found.relative.reason or "")
+
+
+def test_unequal_signatures_are_not_compared() -> None:
+    theirs = measured(BETTER, BASELINE)
+    changed = replace(theirs, metrics=tuple(replace(item, signature="other") for item in theirs.metrics))
+    found = compare(WORSE, BETTER, CONTEXT, measured(WORSE, CANDIDATE), changed).find("perplexity/token")
+    assert found is not None
+    assert found.relative.value is None
+    assert "measured in different ways" in (found.relative.reason or "")
+
+
+def test_a_metric_without_value_says_why(whole: Comparison) -> None:
+    found = whole.find("perplexity/domain")
+    assert found is not None
+    assert found.relative.value is None
+    assert "the candidate has no value: " in (found.relative.reason or "")
+
+
+def test_metrics_of_one_side_only_are_left_out() -> None:
+    theirs = measured(BETTER, BASELINE)
+    fewer = replace(theirs, metrics=tuple(item for item in theirs.metrics if item.name != "perplexity/token"))
+    together = compare(WORSE, BETTER, CONTEXT, measured(WORSE, CANDIDATE), fewer)
+    assert together.find("perplexity/token") is None
+    assert together.find("perplexity/head") is not None
+
+
+def test_a_baseline_of_zero_has_no_relative_change(whole: Comparison) -> None:
+    found = whole.find("rate/oov")
+    assert found is not None and found.baseline == 0
+    assert found.relative.value is None and "baseline is 0" in (found.relative.reason or "")
+    assert found.absolute.value is not None
+
+
+def test_nothing_in_common() -> None:
+    other = random_evidence(9, texts=5, dialogues=0)
+    renamed = Evidence(
+        tuple(replace(s, sample_id=f"x{s.sample_id}", cluster=f"x{s.cluster}") for s in other.samples)
+    )
+    found = run(renamed, BETTER).find("perplexity/token")
+    assert found is not None
+    assert found.relative.value is None and found.coverage == 0.0

@@ -1,0 +1,127 @@
+"""Policies: their digest, and the mistakes that are found before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from evalkit.errors import InputError
+from evalkit.gate.condition import Condition
+from evalkit.gate.policy import load_policy, policy_digest, resolve_policy, rule_problem
+from evalkit.scenario.schema import Policy, Rule
+
+TEXT = """\
+confidence: 0.95
+rules:
+  - {metric: perplexity/long_tail, max: 60}
+  - {metric: perplexity/domain, change: {max_relative_increase: 0.02}}
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "policy.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_defaults_and_spelling_do_not_change_the_digest(tmp_path: Path) -> None:
+    short = load_policy(write(tmp_path, TEXT))
+    long = load_policy(
+        write(
+            tmp_path,
+            """\
+max_error_rate: 0.0
+confidence: 0.95
+max_truncated_rate: 0
+rules:
+  - metric: perplexity/long_tail
+    severity: block
+    max: 60.0
+    min_coverage: 1
+  - {change: {max_relative_increase: 2e-2}, metric: perplexity/domain}
+""",
+        )
+    )
+    assert policy_digest(short) == policy_digest(long)
+
+
+@pytest.mark.parametrize(
+    "edit", [("60", "61"), ("0.02", "0.03"), ("0.95", "0.9"), ("long_tail", "oov"), ("max: 60", "min: 60")]
+)
+def test_every_edit_changes_the_digest(tmp_path: Path, edit: tuple[str, str]) -> None:
+    one = load_policy(write(tmp_path, TEXT))
+    other = load_policy(write(tmp_path, TEXT.replace(*edit)))
+    assert policy_digest(one) != policy_digest(other)
+
+
+def test_the_embedded_policy_reads_back(tmp_path: Path) -> None:
+    policy = load_policy(write(tmp_path, TEXT))
+    again = Policy.model_validate(resolve_policy(policy))
+    assert policy_digest(again) == policy_digest(policy)
+    assert [Condition.of(rule) for rule in again.rules] == [Condition.of(rule) for rule in policy.rules]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            TEXT.replace("long_tail", "longtail"),
+            "rules.0.metric: unknown metric 'perplexity/longtail'; did you mean",
+        ),
+        (TEXT.replace("increase", "decrease"), "this limits an improvement, not a regression"),
+        (TEXT.replace("60", ".nan"), "policy.yaml:3: rules.0.max"),
+        (TEXT.replace("60", ".inf"), "policy.yaml:3: rules.0.max"),
+        (TEXT.replace("max: 60", "max: 60, min: 3"), "give exactly one of min, max, change, within_ms"),
+        (TEXT.replace("max: 60", "maximum: 60"), "unknown key"),
+        (TEXT.replace("{max_relative_increase: 0.02}", "{}"), "give exactly one of"),
+        (TEXT.replace("{max_relative_increase: 0.02}", "{max_increase: null}"), "give exactly one of"),
+        ("rules: []\n", "rules"),
+    ],
+)
+def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        load_policy(write(tmp_path, text))
+    message = str(caught.value)
+    assert says in message
+    assert "policy.yaml:" in message
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("rule", "fine"),
+    [
+        ({"metric": "risk/high_risk_recall", "change": {"max_decrease": 0.02}}, True),
+        ({"metric": "risk/high_risk_recall", "change": {"max_increase": 0.02}}, False),
+        ({"metric": "risk/false_reject_rate", "change": {"max_relative_increase": 0.02}}, True),
+        ({"metric": "latency/first_token", "within_ms": 15, "share": 0.9}, True),
+        ({"metric": "perplexity/nonsense", "max": 1}, False),
+    ],
+)
+def test_a_rule_that_can_never_fail_is_refused(rule: dict[str, object], fine: bool) -> None:
+    assert (rule_problem(Rule.model_validate(rule)) is None) == fine
+
+
+@pytest.mark.parametrize(
+    ("rule", "condition"),
+    [
+        ({"metric": "m", "min": 3}, Condition("absolute", "min", "higher", 3.0)),
+        ({"metric": "m", "max": 3}, Condition("absolute", "max", "lower", 3.0)),
+        ({"metric": "m", "change": {"max_increase": 3}}, Condition("change", "max_increase", "lower", 3.0)),
+        ({"metric": "m", "change": {"max_decrease": 3}}, Condition("change", "max_decrease", "higher", -3.0)),
+        (
+            {"metric": "m", "change": {"max_relative_decrease": 0.1}},
+            Condition("change", "max_relative_decrease", "higher", -0.1, relative=True),
+        ),
+        ({"metric": "m", "within_ms": 15, "share": 0.9}, Condition("within", "within_ms", "higher", 0.9)),
+    ],
+)
+def test_conditions(rule: dict[str, object], condition: Condition) -> None:
+    assert Condition.of(Rule.model_validate(rule)) == condition
+
+
+def test_nan_never_clears_or_violates() -> None:
+    for condition in (
+        Condition("absolute", "max", "lower", 1.0),
+        Condition("absolute", "min", "higher", 1.0),
+    ):
+        assert not condition.clears(float("nan"))
+        assert not condition.violates(float("nan"))

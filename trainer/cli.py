@@ -1,0 +1,137 @@
+"""`trainer`: train, export and try a model. A command is a thin shell over a function."""
+
+import json
+from pathlib import Path
+
+import click
+
+from evalkit.console import run, say
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="evalkit")
+def cli() -> None:
+    """Train a decoder-only language model with MindSpore and export it as an evalkit bundle."""
+
+
+@cli.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Run folder; default: the configuration's `out`."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+def train(config: Path, out: Path | None, as_json: bool) -> None:
+    """Train from CONFIG.yaml; writes checkpoints/step-N/ and log.jsonl into the run folder."""
+    from evalkit.errors import InputError
+    from trainer.config import load_config
+
+    settings = load_config(config)
+    if out is None:
+        if settings.out is None:
+            raise InputError(f"{config}: out: names no run folder; add it or give --out DIR")
+        out = config.parent / settings.out
+    from trainer.loop import train as train_model
+
+    summary = train_model(settings, config.parent, out)
+    if as_json:
+        result = {
+            "checkpoint": str(summary.checkpoint),
+            "steps": summary.steps,
+            "final_loss": summary.final_loss,
+            "perplexity": summary.perplexity,
+            "seconds": round(summary.seconds, 3),
+        }
+        click.echo(json.dumps(result))
+        return
+    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {summary.final_loss:.4f}")
+    click.echo(f"checkpoint: {summary.checkpoint}")
+
+
+@cli.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Bundle folder; must not exist.")
+@click.option(
+    "--format", "graph_format", default="mindir", show_default=True, help="mindir, or air on Ascend."
+)
+@click.option("--attention-window", type=click.IntRange(min=1), help="Cut how far back a token sees.")
+@click.option("--name", help="The bundle's name; default: the training run's.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+def export(
+    checkpoint: Path,
+    out: Path,
+    graph_format: str,
+    attention_window: int | None,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Export CHECKPOINT (a step-N folder, or a run folder: its last step) as an evalkit bundle."""
+    from trainer.checkpoint import read_checkpoint
+    from trainer.export.bundle import export_bundle
+
+    bundle = export_bundle(
+        read_checkpoint(checkpoint),
+        out,
+        graph_format=graph_format,
+        attention_window=attention_window,
+        name=name,
+    )
+    worst = max(parity.max_abs_logprob_diff for parity in bundle.manifest.parity.values())
+    if as_json:
+        result = {"bundle": str(out), "model_digest": bundle.model_digest, "max_abs_logprob_diff": worst}
+        click.echo(json.dumps(result))
+        return
+    say(f"model {bundle.model_digest[:12]}, log-probabilities within {worst:.1e} nats of the checkpoint")
+    click.echo(f"bundle: {out}")
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--prompt", required=True, help="Text to continue.")
+@click.option("--chat", is_flag=True, help="Send the prompt as a user's message.")
+@click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True)
+@click.option(
+    "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy."
+)
+@click.option("--top-k", type=click.IntRange(min=1), help="Draw from the k most likely tokens only.")
+@click.option("--top-p", type=click.FloatRange(min=0, min_open=True, max=1), default=1.0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with token ids on stdout.")
+def generate(
+    model: Path,
+    prompt: str,
+    chat: bool,
+    max_new_tokens: int,
+    temperature: float,
+    top_k: int | None,
+    top_p: float,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Continue a text with MODEL: a bundle, a step-N folder or a run folder."""
+    from trainer.generate import generate as continue_text
+    from trainer.generate import load_generator, prompt_ids
+    from trainer.sampling import Sampling
+
+    generator = load_generator(model)
+    result = continue_text(
+        generator,
+        prompt_ids(generator.tokenizer, prompt, chat=chat),
+        max_new_tokens=max_new_tokens,
+        sampling=Sampling(temperature, top_k, top_p),
+        seed=seed,
+    )
+    if as_json:
+        fields = {
+            "text": result.text,
+            "token_ids": result.token_ids,
+            "prompt_token_ids": result.prompt_ids,
+            "finish_reason": result.finish_reason,
+        }
+        click.echo(json.dumps(fields, ensure_ascii=False))
+        return
+    click.echo(result.text)
+
+
+def main() -> None:
+    """Entry point."""
+    run(cli)

@@ -1,0 +1,247 @@
+"""The training configuration, `version: 1` (contracts: trainer.example.yaml)."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from evalkit.bundle import ModelSpec
+from evalkit.yaml_source import YamlSource
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(_Strict):
+    """The architecture; what is left out follows the family."""
+
+    family: Literal["llama", "gpt2"]
+    hidden_size: Positive
+    layers: Positive
+    heads: Positive
+    kv_heads: Positive | None = None
+    intermediate_size: Positive | None = None
+    max_length: int = Field(gt=1)
+    attention_window: Positive | None = None
+    norm: Literal["rmsnorm", "layernorm"] | None = None
+    norm_eps: float = Field(default=1e-5, gt=0)
+    positions: Literal["rotary", "learned"] | None = None
+    rope_theta: float = Field(default=10000.0, gt=0)
+    activation: Literal["swiglu", "gelu"] | None = None
+    tied_head: bool = True
+    bias: bool | None = None
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> "ModelConfig":
+        if self.hidden_size % self.heads:
+            raise ValueError(f"hidden_size {self.hidden_size} isn't a multiple of heads {self.heads}")
+        if self.kv_heads is not None and self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} isn't a multiple of kv_heads {self.kv_heads}")
+        if self._positions == "rotary" and (self.hidden_size // self.heads) % 2:
+            raise ValueError(f"rotary positions need an even head size, got {self.hidden_size // self.heads}")
+        return self
+
+    @property
+    def _positions(self) -> Literal["rotary", "learned"]:
+        return self.positions or ("rotary" if self.family == "llama" else "learned")
+
+    def spec(self, vocab_size: int) -> ModelSpec:
+        """The architecture with every default filled in and its parameters counted."""
+        llama = self.family == "llama"
+        # Three matrices of 8/3 hidden weigh as much as two of 4 hidden; rounded up to a multiple of 32.
+        gated = -(-8 * self.hidden_size // 3 // 32) * 32
+        activation = self.activation or ("swiglu" if llama else "gelu")
+        plain = ModelSpec(
+            family=self.family,
+            hidden_size=self.hidden_size,
+            layers=self.layers,
+            heads=self.heads,
+            kv_heads=self.kv_heads or self.heads,
+            intermediate_size=self.intermediate_size
+            or (gated if activation == "swiglu" else 4 * self.hidden_size),
+            vocab_size=vocab_size,
+            max_length=self.max_length,
+            attention_window=self.attention_window,
+            norm=self.norm or ("rmsnorm" if llama else "layernorm"),
+            norm_eps=self.norm_eps,
+            positions=self._positions,
+            rope_theta=self.rope_theta,
+            activation=activation,
+            tied_head=self.tied_head,
+            bias=(not llama) if self.bias is None else self.bias,
+            parameters=1,
+            dtype="float32",
+        )
+        return plain.model_copy(update={"parameters": count_parameters(plain)})
+
+
+def count_parameters(spec: ModelSpec) -> int:
+    """Number of trained numbers in a model of this architecture; a tied head counts once."""
+    hidden, inner, kv_size = spec.hidden_size, spec.intermediate_size, spec.kv_heads * spec.head_size
+    attention = 2 * hidden * hidden + 2 * hidden * kv_size
+    attention_bias = 2 * hidden + 2 * kv_size
+    up_matrices = 2 if spec.activation == "swiglu" else 1
+    feed_forward = (up_matrices + 1) * hidden * inner
+    feed_forward_bias = up_matrices * inner + hidden
+    norm = hidden if spec.norm == "rmsnorm" else 2 * hidden
+    layer = attention + feed_forward + 2 * norm + (attention_bias + feed_forward_bias if spec.bias else 0)
+    tables = spec.vocab_size + (spec.max_length if spec.positions == "learned" else 0)
+    head = 0 if spec.tied_head else spec.vocab_size * hidden
+    return tables * hidden + spec.layers * layer + norm + head
+
+
+class TokenizerTraining(_Strict):
+    """Train a byte-level BPE on the training data."""
+
+    vocab_size: int = Field(ge=262, le=1 << 20)
+
+
+class TokenizerConfig(_Strict):
+    """Where the tokenizer comes from: trained here, or the tokenizer.json of an earlier run."""
+
+    train: TokenizerTraining | None = None
+    file: str | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> "TokenizerConfig":
+        if (self.train is None) == (self.file is None):
+            raise ValueError("give exactly one of train and file")
+        return self
+
+
+class DataConfig(_Strict):
+    """Training and validation files (JSON Lines or plain text) and how they become rows."""
+
+    train: list[str] = Field(min_length=1)
+    validation: list[str] = []
+    loss_on: Literal["assistant", "all"] = "assistant"
+    sequence_length: int = Field(gt=1)
+    packing: bool = True
+    clean: Literal["default"] = "default"
+
+
+class OptimizerConfig(_Strict):
+    """AdamW with warm-up and a schedule."""
+
+    name: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(gt=0)
+    schedule: Literal["cosine"] = "cosine"
+    warmup_steps: int = Field(default=0, ge=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    clip_norm: float = Field(default=1.0, gt=0)
+
+
+class LossScaleConfig(_Strict):
+    """Dynamic loss scale: divided by `factor` at an overflow, multiplied after `window` steps without one."""
+
+    initial: float = Field(default=65536.0, ge=1)
+    factor: int = Field(default=2, gt=1)
+    window: Positive = 1000
+
+
+class PrecisionConfig(_Strict):
+    """Numeric precision; O0 is float32 throughout."""
+
+    level: Literal["O0"] = "O0"
+    loss_scale: LossScaleConfig = LossScaleConfig()
+
+
+class ParallelConfig(_Strict):
+    """Parallel training: one process."""
+
+    data: Literal[1] = 1
+    model: Literal[1] = 1
+    pipeline: Literal[1] = 1
+    micro_batches: Literal[1] = 1
+    optimizer_shard: Literal[False] = False
+    recompute: Literal["none"] = "none"
+
+
+class CheckpointConfig(_Strict):
+    """Write a checkpoint every `every` steps (and after the last); keep the last few and the best."""
+
+    every: Positive
+    keep_last: Positive = 3
+    keep_best: Literal["perplexity/token"] | None = None
+
+
+class EvaluationConfig(_Strict):
+    """Measure the validation data during training."""
+
+    every: Positive
+    on_loss_scale_drop: bool = False
+    scenario: None = None
+
+
+class TrainConfig(_Strict):
+    """The whole file."""
+
+    version: Literal[1]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+    seed: int = Field(default=2024, ge=0, lt=2**32)
+    out: str | None = None
+    model: ModelConfig
+    tokenizer: TokenizerConfig
+    data: DataConfig
+    optimizer: OptimizerConfig
+    precision: PrecisionConfig = PrecisionConfig()
+    steps: Positive
+    batch_size: Positive
+    accumulation: Positive = 1
+    parallel: ParallelConfig = ParallelConfig()
+    checkpoints: CheckpointConfig | None = None
+    evaluation: EvaluationConfig | None = None
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> "TrainConfig":
+        if self.data.sequence_length > self.model.max_length:
+            raise ValueError(
+                f"data.sequence_length {self.data.sequence_length} is above model.max_length {self.model.max_length}"
+            )
+        if self.optimizer.warmup_steps >= self.steps:
+            raise ValueError(
+                f"optimizer.warmup_steps {self.optimizer.warmup_steps} isn't below steps {self.steps}"
+            )
+        if self.evaluation is not None and not self.data.validation:
+            raise ValueError("evaluation needs data.validation; name a validation file")
+        if (
+            self.checkpoints is not None
+            and self.checkpoints.keep_best is not None
+            and self.evaluation is None
+        ):
+            raise ValueError("checkpoints.keep_best needs evaluation.every; add it")
+        return self
+
+
+# Keys of later versions and the value that means "not used"; anything else gets a plain answer, not a type error.
+_LATER: tuple[tuple[tuple[str, ...], tuple[Any, ...], str], ...] = (
+    (("parallel", "data"), (1,), "training runs in one process"),
+    (("parallel", "model"), (1,), "training runs in one process"),
+    (("parallel", "pipeline"), (1,), "training runs in one process"),
+    (("parallel", "micro_batches"), (1,), "training runs in one process"),
+    (("parallel", "optimizer_shard"), (False,), "training runs in one process"),
+    (("parallel", "recompute"), ("none",), "activations are always kept"),
+    (("precision", "level"), ("O0",), "training is float32"),
+    (("evaluation", "scenario"), (None,), "the validation data is measured during training"),
+)
+
+
+def load_config(path: Path) -> TrainConfig:
+    """Read a training configuration.
+
+    Raises:
+        InputError: broken YAML, an unknown key, a wrong type or a value this version can't serve; names the line.
+    """
+    source = YamlSource(path)
+    for field, neutral, what in _LATER:
+        value: Any = source.value
+        for part in field:
+            value = value.get(part, neutral[0]) if isinstance(value, dict) else neutral[0]
+        if value not in neutral:
+            shown = "leave it out" if neutral[0] is None else f"set it to {str(neutral[0]).lower()}"
+            raise source.error(field, f"{value!r} isn't supported in this version ({what}); {shown}")
+    return source.parse(TrainConfig)

@@ -1,0 +1,141 @@
+"""Export: a checkpoint becomes a bundle folder, whole or not at all."""
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from mindspore import context
+
+from evalkit.bundle import (
+    MANIFEST,
+    SCHEMA,
+    TOKEN_COUNTS,
+    TOKENIZER,
+    WEIGHTS,
+    WORD_COUNTS,
+    Bundle,
+    FileSpec,
+    GraphSpec,
+    ModelSpec,
+    Parity,
+    load_bundle,
+    manifest_digest,
+    model_digest,
+)
+from evalkit.canonical import sha256_file
+from evalkit.errors import InputError
+from evalkit.files import folder_atomic, write_json_atomic
+from trainer.checkpoint import Checkpoint
+from trainer.export.graphs import (
+    ScoreGraph,
+    StepGraph,
+    export_mindir,
+    load_mindir,
+    score_ports,
+    step_ports,
+)
+from trainer.export.parity import compare, decode_logprobs, score_logprobs
+from trainer.model.decoder import CausalLM
+from trainer.model.weights import load_weights
+
+_SCORE_FILE = "graphs/score.mindir"
+_STEP_FILE = "graphs/step.mindir"
+
+
+def export_bundle(
+    checkpoint: Checkpoint,
+    out: Path,
+    *,
+    graph_format: str = "mindir",
+    attention_window: int | None = None,
+    name: str | None = None,
+) -> Bundle:
+    """Write the bundle `out`.
+
+    The graphs are loaded again from the file and compared with the checkpoint before anything is published; the
+    finished folder passes `load_bundle`.
+
+    Args:
+        checkpoint: what to export.
+        out: the bundle folder; must not exist.
+        graph_format: mindir; air only on an Ascend device.
+        attention_window: how far back a token sees, itself included; None keeps the checkpoint's own. Another window
+            makes another model with another digest.
+        name: the bundle's name; None keeps the checkpoint's.
+
+    Raises:
+        InputError: `out` exists, the format isn't possible here, or parity is worse than allowed.
+    """
+    _check_format(graph_format)
+    meta = checkpoint.meta
+    spec = meta.model
+    if attention_window is not None:
+        spec = spec.model_copy(update={"attention_window": attention_window})
+    model = CausalLM(spec)
+    load_weights(model, checkpoint.path / WEIGHTS)
+    model.set_train(False)
+    with folder_atomic(out) as staging:
+        for file in (WEIGHTS, TOKENIZER, TOKEN_COUNTS, WORD_COUNTS):
+            shutil.copyfile(checkpoint.path / file, staging / file)
+        (staging / "graphs").mkdir()
+        graphs, parity = _write_graphs(staging, model, spec, checkpoint)
+        files = {
+            path.relative_to(staging).as_posix(): FileSpec(
+                sha256=sha256_file(path), bytes=path.stat().st_size
+            )
+            for path in sorted(staging.rglob("*"))
+            if path.is_file()
+        }
+        content: dict[str, Any] = {
+            "schema": SCHEMA,
+            "name": name or meta.name,
+            "created": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "model_digest": model_digest(files[WEIGHTS].sha256, files[TOKENIZER].sha256, spec),
+            "model": spec.model_dump(),
+            "tokenizer": meta.tokenizer.model_dump(),
+            "graphs": {role: graph.model_dump() for role, graph in graphs.items()},
+            "files": {path: file.model_dump() for path, file in files.items()},
+            "training": meta.training,
+            "parity": {graph: result.model_dump() for graph, result in parity.items()},
+        }
+        content["manifest_sha256"] = manifest_digest(content)
+        write_json_atomic(staging / MANIFEST, content)
+        load_bundle(staging)
+    return load_bundle(out)
+
+
+def _check_format(graph_format: str) -> None:
+    if graph_format == "mindir":
+        return
+    if graph_format != "air":
+        raise InputError(f"--format {graph_format}: unknown format; use mindir")
+    if context.get_context("device_target") != "Ascend":
+        raise InputError("--format air: AIR can only be exported on an Ascend device; use mindir here")
+    raise InputError("--format air: isn't supported in this version; use mindir")
+
+
+def _write_graphs(
+    folder: Path, model: CausalLM, spec: ModelSpec, checkpoint: Checkpoint
+) -> tuple[dict[str, GraphSpec], dict[str, Parity]]:
+    score_inputs, score_outputs = score_ports()
+    step_inputs, step_outputs = step_ports(spec)
+    score, step = ScoreGraph(model, spec), StepGraph(model, spec)
+    export_mindir(score, score_inputs, folder / _SCORE_FILE)
+    export_mindir(step, step_inputs, folder / _STEP_FILE)
+
+    probe = checkpoint.probe
+    expected = score_logprobs(score, probe)
+    found = score_logprobs(load_mindir(folder / _SCORE_FILE, score_inputs), probe)
+    decoded, computed = decode_logprobs(load_mindir(folder / _STEP_FILE, step_inputs), spec, probe)
+    parity = {
+        "score": compare("score", found, expected, probe.segments > 0),
+        "decode": compare("step", decoded, expected, computed),
+    }
+    step_spec = GraphSpec(format="mindir", file=_STEP_FILE, inputs=step_inputs, outputs=step_outputs)
+    graphs = {
+        "score": GraphSpec(format="mindir", file=_SCORE_FILE, inputs=score_inputs, outputs=score_outputs),
+        "prefill": step_spec,
+        "decode": step_spec,
+    }
+    return graphs, parity

@@ -1,0 +1,53 @@
+"""Dynamic loss scaling: gradients too large for their type skip a step instead of spoiling the weights."""
+
+from mindspore import Tensor, amp, nn, ops
+
+from trainer.config import LossScaleConfig
+
+
+class LossScale:
+    """`amp.DynamicLossScaler`, the one that exists on CPU, with its value on the host.
+
+    After an overflow the scale is divided by `factor` (never below 1); after `window` steps without one it is
+    multiplied by it.
+    """
+
+    def __init__(self, config: LossScaleConfig) -> None:
+        self.scaler = amp.DynamicLossScaler(config.initial, config.factor, config.window)
+        self.value = config.initial
+        self._adjust = _AdjustCell(self.scaler)
+
+    def scale(self, loss: Tensor) -> Tensor:
+        """The loss to differentiate (inside a graph)."""
+        return self.scaler.scale(loss)
+
+    def adjust(self, finite: bool) -> None:
+        """Move the scale after a step."""
+        self.value = float(self._adjust(Tensor(finite)).asnumpy())
+
+
+class _AdjustCell(nn.Cell):  # type: ignore[misc]
+    """Moves the scale in place and returns the new one."""
+
+    def __init__(self, scaler: amp.DynamicLossScaler) -> None:
+        super().__init__(auto_prefix=False)
+        self.scaler = scaler
+
+    def construct(self, finite: Tensor) -> Tensor:
+        self.scaler.adjust(finite)
+        return self.scaler.scale_value + 0.0
+
+
+class GlobalNorm(nn.Cell):  # type: ignore[misc]
+    """Euclidean norm over all gradients together, a float32 scalar; not finite where one of them isn't."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.half_square = ops.L2Loss()  # Σ g² / 2
+
+    def construct(self, *gradients: Tensor) -> Tensor:
+        """Gradients of any shape → scalar."""
+        halves: tuple[Tensor, ...] = ()
+        for gradient in gradients:
+            halves = (*halves, self.half_square(gradient))
+        return ops.sqrt(2.0 * ops.addn(halves))
