@@ -188,26 +188,44 @@ class Bundle:
 
     @cached_property
     def token_counts(self) -> "npt.NDArray[np.int64] | None":
-        """Training frequency of each token id, shape (vocab_size,); None for a converted model."""
+        """Training frequency of each token id, shape (vocab_size,); None for a converted model.
+
+        Raises:
+            InputError: the file isn't what an export writes.
+        """
         if TOKEN_COUNTS not in self.manifest.files:
             return None
+        import zipfile
+
         import numpy as np
         import numpy.typing as npt
 
-        with np.load(self.path / TOKEN_COUNTS, allow_pickle=False) as archive:
-            counts: npt.NDArray[np.int64] = archive["counts"].astype(np.int64)
+        file = self.path / TOKEN_COUNTS
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                counts: npt.NDArray[np.int64] = archive["counts"].astype(np.int64)
+        except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile):
+            raise InputError(f"{file}: not an archive with an array `counts`; export the bundle again") from None
         return counts
 
     @cached_property
     def word_counts(self) -> dict[str, int] | None:
-        """Training frequency of each word; None for a converted model."""
+        """Training frequency of each word; None for a converted model.
+
+        Raises:
+            InputError: the file isn't what an export writes.
+        """
         if WORD_COUNTS not in self.manifest.files:
             return None
+        file = self.path / WORD_COUNTS
         counts: dict[str, int] = {}
-        with gzip.open(self.path / WORD_COUNTS, "rt", encoding="utf-8", newline="\n") as stream:
-            for row in stream:
-                word, _, count = row.rstrip("\n").rpartition("\t")
-                counts[word] = int(count)
+        try:
+            with gzip.open(file, "rt", encoding="utf-8", newline="\n") as stream:
+                for row in stream:
+                    word, _, count = row.rstrip("\n").rpartition("\t")
+                    counts[word] = int(count)
+        except (ValueError, EOFError, OSError):
+            raise InputError(f"{file}: not gzipped lines of WORD<tab>COUNT; export the bundle again") from None
         return counts
 
 

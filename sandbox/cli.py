@@ -45,7 +45,10 @@ def serve(
     """Serve BUNDLE until SIGTERM; prints one JSON line when ready."""
     import asyncio
     import logging
+    import os
 
+    # gRPC's own lines on stderr repeat what we report, in words for its developers; read when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from sandbox.server import ServeOptions, serve
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

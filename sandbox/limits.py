@@ -29,7 +29,7 @@ class Limits:
 
     max_context_tokens: int
     max_sessions: int = 64
-    max_session_turns: int = 256
+    max_session_turns: int = 200
     idle_ttl_s: float = 1800.0
     max_id_bytes: int = 128
     max_user_bytes: int = 8 << 10

@@ -1,6 +1,5 @@
 """The gRPC methods: a thin shell that converts at the edge and calls the core."""
 
-from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -90,15 +89,19 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
                             return reply_to_wire(piece.reply)
         raise AssertionError("a turn ends with a reply or an error")
 
-    async def StreamTurn(self, request: wire.TurnRequest, context: Context) -> AsyncIterator[wire.TurnChunk]:  # noqa: N802
-        """One turn, answered piece by piece."""
+    async def StreamTurn(self, request: wire.TurnRequest, context: Context) -> None:  # noqa: N802
+        """One turn, answered piece by piece.
+
+        Written with `context.write`, not as a generator: a cancel then always arrives inside this method, also while
+        it waits for a slow reader, and so ends the generation at once.
+        """
         async with errors_as_status(context):
             with self._drain.work():
                 async with aclosing(
                     self._conversations.turn(turn_from_wire(request, self._limits))
                 ) as pieces:
                     async for piece in pieces:
-                        yield piece_to_wire(piece)
+                        await context.write(piece_to_wire(piece))
 
     async def GetSession(self, request: wire.GetSessionRequest, context: Context) -> wire.SessionTranscript:  # noqa: N802
         """The transcript of a session; closed ones can be read until they idle out."""

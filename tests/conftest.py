@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.sandbox.fixtures import flow_folder, flow_server, server, tiny_bundle
+
+__all__ = ["flow_folder", "flow_server", "server", "shared_data", "tiny_bundle"]
+
 PROJECT = Path(__file__).resolve().parent.parent
 
 

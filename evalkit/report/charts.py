@@ -17,7 +17,7 @@ _HEIGHT = 30
 _AXIS_HEIGHT = 20
 _MARGIN = 0.06
 _LOG_FROM_RATIO = 10.0
-_MAX_TICKS = 5
+_MAX_TICKS = 4
 
 Series = Literal["candidate", "baseline"]
 
@@ -73,7 +73,7 @@ class Scale:
         return round(100 * min(max(share, 0.0), 1.0), 2)
 
     def ticks(self) -> list[float]:
-        """Round values within the scale, at most five."""
+        """Round values within the scale, four or five."""
         if self.logarithmic:
             decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
             steps: Sequence[float] = (1, 2, 5)

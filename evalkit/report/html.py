@@ -1,10 +1,11 @@
 """The HTML report: one file, no network, no script."""
 
+import re
 from functools import lru_cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from evalkit.report import numbers
 from evalkit.report.text import visible
@@ -31,7 +32,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["short_digest"] = numbers.short_digest
+    environment.filters["breakable"] = _breakable
     return environment
+
+
+def _breakable(name: str) -> Markup:
+    """A metric's name that may break after `/` and `_`, and nowhere else."""
+    # str(): joining the pieces of a Markup would escape the break itself.
+    return Markup(re.sub(r"([/_])", r"\1<wbr>", str(escape(visible(name)))))
 
 
 def _shown(value: object) -> object:

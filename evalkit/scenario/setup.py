@@ -12,9 +12,7 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
         return None
     dialogues = [item.dialogue for item in loaded.dialogues]
     unvaried = [
-        dialogue.id
-        for dialogue in dialogues
-        if not varies(dialogue, loaded.scenario.seed, spec.trials, spec.variation, spec.temperature)
+        dialogue.id for dialogue in dialogues if not varies(dialogue, spec.variation, spec.temperature)
     ]
     card = None if loaded.flow is None else loaded.flow.model_card("satisfaction")
     error = (card or {}).get("mean_absolute_error")

@@ -26,26 +26,30 @@ def trial_seed(run_seed: int, dialogue_id: str, trial: int) -> int:
 
 
 def user_texts(dialogue: Dialogue, run_seed: int, trial: int, variation: Sequence[Variation]) -> list[str]:
-    """What the user says in each turn of a trial, facts filled in."""
+    """What the user says in each turn of a trial, facts filled in.
+
+    Trial 0 says the first paraphrase of each turn; later trials go through the others in a seeded order, so
+    that none comes again before all were said.
+    """
     random = Random(trial_seed(run_seed, dialogue.id, trial))
+    order = Random(trial_seed(run_seed, dialogue.id, 0))
     texts = []
     for turn in dialogue.turns:
-        template = turn.user[0]
-        if trial > 0 and "paraphrase" in variation:
-            template = random.choice(turn.user)
+        alternatives = [turn.user[0], *order.sample(turn.user[1:], len(turn.user) - 1)]
+        template = alternatives[trial % len(alternatives)] if "paraphrase" in variation else turn.user[0]
         if trial > 0 and "typos" in variation:
             template = mistype(template, random)
         texts.append(dialogue.fill(template))
     return texts
 
 
-def varies(
-    dialogue: Dialogue, run_seed: int, trials: int, variation: Sequence[Variation], temperature: float
-) -> bool:
-    """Whether the trials of a dialogue differ by anything; if not, they are copies of one trial."""
+def varies(dialogue: Dialogue, variation: Sequence[Variation], temperature: float) -> bool:
+    """Whether trials of a dialogue have a source of variation; if not, they are copies of one trial."""
     if temperature > 0:
         return True
-    return len({tuple(user_texts(dialogue, run_seed, trial, variation)) for trial in range(trials)}) > 1
+    if "paraphrase" in variation and any(len(turn.user) > 1 for turn in dialogue.turns):
+        return True
+    return "typos" in variation and any(_has_letters(turn.user[0]) for turn in dialogue.turns)
 
 
 def mistype(template: str, random: Random, rate: float = TYPO_RATE) -> str:
@@ -81,6 +85,10 @@ def mistype(template: str, random: Random, rate: float = TYPO_RATE) -> str:
     mistyped = "".join(result)
     # A turn must not become empty: the server refuses it.
     return mistyped if mistyped.strip() else template
+
+
+def _has_letters(template: str) -> bool:
+    return any(_letter(piece) for piece in _PLACEHOLDER_OR_CHARACTER.findall(template))
 
 
 def _letter(piece: str) -> bool:

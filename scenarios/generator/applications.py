@@ -45,7 +45,7 @@ def application(random: Random, combination: tuple[int, int, int, int, str]) -> 
     """Write the application of a combination."""
     income, debt, job, history, purpose = combination
     prompt = (
-        f"Loan of {random.choice(AMOUNTS)} euros for a {purpose}: {INCOME[income]}, {DEBT[debt]}, {JOB[job]}, "
+        f"Loan of €{random.choice(AMOUNTS)} for a {purpose}: {INCOME[income]}, {DEBT[debt]}, {JOB[job]}, "
         f"{HISTORY[history]}. Decision:"
     )
     return Application(prompt, LABELS[income + debt + job + history >= REJECT_FROM])

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from evalkit.runs.evidence_io import read_turns
+from evalkit.runs.evidence_io import read_evidence
+from evalkit.runs.folder import RunFolder
 from tests.support.sgd import convert, write_training_data
 
 DIALOGUES = 6
@@ -77,12 +78,14 @@ def test_class_token_counts_add_up_to_the_total(results: dict[str, Any]) -> None
     assert sum(part > 0 for part in parts) >= 4
     conservation = results["conservation"]
     assert conservation["tokens_scored"] == tokens["perplexity/token"]
-    assert conservation["tokens_encoded"] == conservation["tokens_scored"] + conservation["tokens_unconditioned"]
+    assert (
+        conservation["tokens_encoded"] == conservation["tokens_scored"] + conservation["tokens_unconditioned"]
+    )
     assert conservation["bytes"] == conservation["bytes_scored"]
 
 
 def test_every_planned_turn_was_replayed_once(run_folder: Path, results: dict[str, Any]) -> None:
-    turns = read_turns(run_folder / "evidence" / "candidate" / "turns.parquet")
+    turns = read_evidence(RunFolder(run_folder), "candidate").turns
     by_dialogue: dict[str, list[int]] = {}
     for turn in turns:
         by_dialogue.setdefault(turn.dialogue_id, []).append(turn.turn_index)

@@ -1,7 +1,10 @@
 """Write a tiny bundle with random weights: `python -m tests.sandbox.tiny_bundle OUT`. Needs MindSpore, so it is a process."""
 
+import gzip
+import io
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +53,10 @@ def write_tiny_bundle(out: Path) -> None:
         ).astype(np.float32)
         for parameter in CausalLM(spec).get_parameters()
     }
+    counts = io.BytesIO()
+    encoded = np.concatenate([tokenizer.encode(text).ids for text in TEXTS])
+    np.savez(counts, counts=np.bincount(encoded, minlength=spec.vocab_size))
+    words = "".join(f"{word}\t{count}\n" for word, count in Counter(" ".join(TEXTS).split()).items())
     ids = random.integers(6, spec.vocab_size, (2, 16), dtype=np.int32)
     probe = Probe(ids, np.roll(ids, -1, 1), np.tile(np.arange(16, dtype=np.int32), (2, 1)), np.ones_like(ids))
     files = RunFiles(
@@ -63,8 +70,8 @@ def write_tiny_bundle(out: Path) -> None:
         ),
         config={},
         tokenizer_json=tokenizer_json.encode(),
-        token_counts=b"",
-        word_counts=b"",
+        token_counts=counts.getvalue(),
+        word_counts=gzip.compress(words.encode(), mtime=0),
         probe=probe,
     )
     with tempfile.TemporaryDirectory() as folder:

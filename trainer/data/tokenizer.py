@@ -54,20 +54,14 @@ def load_tokenizer(path: Path) -> Tokenizer:
         InputError: missing, broken, or without our special tokens.
     """
     if not path.is_file():
-        raise InputError(
-            f"{path}: no such file; name the tokenizer.json of an earlier run, or use tokenizer.train"
-        )
+        raise InputError(f"{path}: no such file; name the tokenizer.json of an earlier run, or use tokenizer.train")
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception for any broken file
-        raise InputError(
-            f"{path}: not a tokenizer file ({error}); use the tokenizer.json of an earlier run"
-        ) from None
+        raise InputError(f"{path}: not a tokenizer file ({error}); use the tokenizer.json of an earlier run") from None
     for token_id, token in enumerate(SPECIAL_TOKENS):
         if tokenizer.token_to_id(token) != token_id:
-            raise InputError(
-                f"{path}: token {token} must have id {token_id}; use the tokenizer.json of an earlier run"
-            )
+            raise InputError(f"{path}: token {token} must have id {token_id}; use the tokenizer.json of an earlier run")
     return tokenizer
 
 

@@ -5,32 +5,36 @@ from mindspore import Tensor, nn, ops
 
 
 class Rotary(nn.Cell):  # type: ignore[misc]
-    """Rotates queries and keys by angles that grow with the position.
+    """Turns queries and keys by angles that grow with the position.
 
-    Channel i of the first half pairs with channel i of the second half and turns by position · theta^(-2i/head_size).
-    llama2.c and GGUF pair neighbours instead: their rows must be reordered before they fit here.
+    Channel i of the first half pairs with channel i of the second half and turns by the angle
+    position · theta^(-2i / head_size). llama2.c and GGUF pair neighbours instead: their rows must be reordered before
+    they fit here.
     """
 
     def __init__(self, head_size: int, max_length: int, theta: float) -> None:
         super().__init__()
-        frequency = theta ** (-np.arange(0, head_size, 2, dtype=np.float64) / head_size)  # [head_size / 2]
+        frequency = theta ** (-np.arange(0, head_size, 2, dtype=np.float64) / head_size)
         angle = np.outer(np.arange(max_length, dtype=np.float64), frequency)  # [max_length, head_size / 2]
-        self.cosines = Tensor(
-            np.concatenate([np.cos(angle)] * 2, -1).astype(np.float32)
-        )  # [max_length, head_size]
-        # The rotated half carries its sign here, so that turning is one product and one sum.
-        self.sines = Tensor(np.concatenate([-np.sin(angle), np.sin(angle)], -1).astype(np.float32))
+        cosines, sines = np.cos(angle), np.sin(angle)
+        # The sign of the rotated half lies in the table, so that turning is two products and one sum.
+        self.cosines = Tensor(np.concatenate([cosines, cosines], -1).astype(np.float32))  # [max_length, head_size]
+        self.sines = Tensor(np.concatenate([-sines, sines], -1).astype(np.float32))  # [max_length, head_size]
         self.half = head_size // 2
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """positions [B, S] → cosines and sines, each [B, 1, S, head_size]. Padding (-1) reads position 0."""
         rows = ops.maximum(positions, 0)
-        return ops.gather(self.cosines, rows, 0).expand_dims(1), ops.gather(self.sines, rows, 0).expand_dims(
-            1
-        )
+        cosines, sines = ops.gather(self.cosines, rows, 0), ops.gather(self.sines, rows, 0)
+        return cosines.expand_dims(1), sines.expand_dims(1)
 
-    def construct(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        """x [B, heads, S, head_size] → the same shape, turned by `angles`."""
-        cosines, sines = angles
-        swapped = ops.concat((x[..., self.half :], x[..., : self.half]), -1)
-        return x * cosines + swapped * sines
+    def construct(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        """x [B, heads, S, head_size] → the same shape, turned."""
+        return x * cosines + self._swap(x) * sines
+
+    def bprop(self, x: Tensor, cosines: Tensor, sines: Tensor, y: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Turn back: the derivative that MindSpore derives pads and adds each half instead. Angles aren't learned."""
+        return dy * cosines + self._swap(dy * sines), ops.zeros_like(cosines), ops.zeros_like(sines)
+
+    def _swap(self, x: Tensor) -> Tensor:
+        return ops.concat((x[..., self.half :], x[..., : self.half]), -1)

@@ -53,9 +53,7 @@ def load_weights(model: nn.Cell, path: Path) -> None:
     if missing := sorted(set(parameters) - set(weights)):
         raise InputError(f"{path}: {missing[0]}: missing; the weights belong to another architecture")
     if surplus := sorted(set(weights) - set(parameters)):
-        raise InputError(
-            f"{path}: {surplus[0]}: unknown to the model; the weights belong to another architecture"
-        )
+        raise InputError(f"{path}: {surplus[0]}: unknown to the model; the weights belong to another architecture")
     for name, parameter in parameters.items():
         value = weights[name]
         if value.shape != tuple(parameter.shape) or value.dtype != np.float32:

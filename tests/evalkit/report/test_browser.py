@@ -12,10 +12,16 @@ from evalkit.report.html import render_html
 from evalkit.report.view import build_view
 from tests.evalkit import fake_run
 
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
-).split()
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +51,7 @@ def browse(chromium: str, profile: Path, *arguments: str) -> bytes:
 
 def test_the_report_opens_and_shows_everything(chromium: str, page: Path, tmp_path: Path) -> None:
     dom = browse(chromium, tmp_path / "profile", "--dump-dom", page.as_uri()).decode("utf-8")
-    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", dom))
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", dom.replace("<wbr>", "")))
     for shown in (
         "✗ FAIL",  # verdict
         "dialogue/pass_hat_k k=3 [multi_turn]",  # rules
@@ -68,7 +74,9 @@ def test_the_report_opens_and_shows_everything(chromium: str, page: Path, tmp_pa
     assert dom.count('<svg class="strip"') > 40
 
 
-@pytest.mark.parametrize(("name", "width"), [("desktop", 1280), ("phone", 390)])
+@pytest.mark.parametrize(
+    ("name", "width"), [("desktop", 1280), ("laptop", 980), ("tablet", 820), ("phone", 390)]
+)
 def test_nothing_is_wider_than_the_screen(
     chromium: str, page: Path, tmp_path: Path, name: str, width: int
 ) -> None:

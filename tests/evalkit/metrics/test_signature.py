@@ -1,0 +1,32 @@
+"""Signatures change with what changes the numbers, and with nothing else."""
+
+from evalkit.metrics.signature import dialogue_signature, risk_signature, text_signatures
+from evalkit.scenario.schema import Dialogues, Risk, Window
+
+WINDOW = Window(length=256, stride=128)
+
+
+def test_text():
+    found = text_signatures(WINDOW, "fp32", "9be1c04d77", "02ab84f1aa")
+    assert found == {
+        "text": "ppl|w:256/128/first|p:fp32|t:02ab84f1|c:9be1c04d|v:1",
+        "bytes": "ppl|w:256/128/first|p:fp32|v:1",
+    }
+
+
+def test_risk():
+    def signature(**changes):
+        return risk_signature(Risk(**{"data": "a", "labels": ["x", "y"], "high_risk": "y", **changes}), "fp32")
+
+    assert signature().endswith("|cal:0.3|r:0.95|len:sum|p:fp32|v:1")
+    assert signature() == signature(data="b")
+    assert len({signature(), signature(high_risk="x"), signature(calibration=0.4)}) == 3
+
+
+def test_dialogues():
+    def signature(flow="f" * 64, **changes):
+        return dialogue_signature(Dialogues(**{"include": ["a"], **changes}), flow)
+
+    assert signature() == "dlg|t:0|max:64|var:none|pop:sample|f:ffffffff|v:1"
+    assert signature(variation=["typos", "paraphrase"]) == signature(variation=["paraphrase", "typos"])
+    assert signature(None).endswith("|f:none|v:1")

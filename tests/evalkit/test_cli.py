@@ -1,0 +1,161 @@
+"""The command line as a user meets it: one clear line for bad input, the right exit code, nothing half-written."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from evalkit.runs.folder import RunFolder
+
+SCENARIO = "version: 1\nname: small\ntext: {data: texts.jsonl}\n"
+TEXTS = '{"id": "a", "text": "hello, my card is lost"}\n{"id": "b", "text": "your account holds 50 euro"}\n'
+
+
+def evalkit(*words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "evalkit", *[str(word) for word in words]]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, timeout=240)
+
+
+def refused(done: subprocess.CompletedProcess[str], *parts: str) -> None:
+    """Exit code 2, nothing on stdout, one line on stderr that holds every part."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    for part in parts:
+        assert part in lines[0]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a sound scenario."""
+    (tmp_path / "scenario.yaml").write_text(SCENARIO)
+    (tmp_path / "texts.jsonl").write_text(TEXTS)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("scenario", "parts"),
+    [
+        (SCENARIO + "colour: red\n", ["scenario.yaml:4: colour: unknown key"]),
+        (SCENARIO + "name: again\n", ["scenario.yaml:4: name: key given twice"]),
+        (SCENARIO + "flow: [\n", ["scenario.yaml:5: broken YAML"]),
+        ("\x00\x01\x02", ["scenario.yaml", "binary"]),
+        ("version: 2\nname: x\ntext: {data: texts.jsonl}\n", ["scenario.yaml:1: version"]),
+        ("version: 1\nname: x\n", ["nothing to measure"]),
+        ("version: 1\nname: x\ntext: {data: absent.jsonl}\n", ["scenario.yaml:3: text.data", "no such file"]),
+        (
+            SCENARIO + "gate: {rules: [{metric: perplexity/tokn, max: 3}]}\n",
+            ["perplexity/tokn", "perplexity/token"],
+        ),
+    ],
+)
+def test_a_broken_scenario_is_named_by_line(
+    folder: Path, tiny_bundle: Path, scenario: str, parts: list[str]
+) -> None:
+    (folder / "scenario.yaml").write_text(scenario)
+    done = evalkit("run", folder / "scenario.yaml", "--model", tiny_bundle, "--out", folder / "run")
+    refused(done, *parts)
+    assert not (folder / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "parts"),
+    [
+        ("", ["texts.jsonl", "empty"]),
+        (TEXTS + '{"id": "a", "text": "again"}\n', ["texts.jsonl:3", "'a'", "repeated"]),
+        (TEXTS + "{\n", ["texts.jsonl:3", "broken JSON"]),
+        (TEXTS + '{"id": "c"}\n', ["texts.jsonl:3", "text"]),
+        (b"\xff\xfe\x00", ["texts.jsonl", "not UTF-8"]),
+    ],
+)
+def test_broken_data_is_named_by_line(
+    folder: Path, tiny_bundle: Path, data: str | bytes, parts: list[str]
+) -> None:
+    (folder / "texts.jsonl").write_bytes(data if isinstance(data, bytes) else data.encode())
+    refused(evalkit("run", folder / "scenario.yaml", "--model", tiny_bundle, "--out", folder / "run"), *parts)
+    assert not (folder / "run").exists()
+
+
+def test_missing_and_corrupt_bundles(folder: Path, tiny_bundle: Path) -> None:
+    scenario = folder / "scenario.yaml"
+    refused(evalkit("run", scenario), "no bundle is named")
+    refused(evalkit("run", scenario, "--model", folder / "absent"), "absent", "no such bundle folder")
+    copy = folder / "bundle"
+    shutil.copytree(tiny_bundle, copy)
+    weights = copy / "weights.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    refused(evalkit("run", scenario, "--model", copy), "weights.safetensors", "corrupt")
+
+
+def test_usage_errors_exit_2(folder: Path) -> None:
+    assert evalkit("run").returncode == 2
+    assert evalkit("walk").returncode == 2
+    refused(evalkit("run", folder / "scenario.yaml", "--baseline", "alias:production"), "alias:production")
+    refused(evalkit("judge", folder / "absent"), "no such run folder")
+    refused(evalkit("report", folder), "plan.json")
+    refused(evalkit("verify", folder / "absent"), "no such run folder")
+    refused(evalkit("validate", folder / "absent.yaml"), "no such file")
+    refused(
+        evalkit("score", "--model", folder, "--data", folder / "texts.jsonl", "--window", "8/9/first"),
+        "--window",
+    )
+
+
+def test_an_existing_run_folder_is_left_alone(folder: Path, tiny_bundle: Path) -> None:
+    out = folder / "out"
+    out.mkdir()
+    (out / "precious").write_text("x")
+    done = evalkit("run", folder / "scenario.yaml", "--model", tiny_bundle, "--out", out)
+    refused(done, "exists already")
+    assert [path.name for path in out.iterdir()] == ["precious"]
+
+
+def test_a_run_without_a_gate_is_whole_and_verifies(folder: Path, tiny_bundle: Path) -> None:
+    out = folder / "run"
+    done = evalkit("run", folder / "scenario.yaml", "--model", tiny_bundle, "--out", out, "--tokens")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["verdict: NOT JUDGED", f"report: {out}/reports/report.html"]
+    names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    evidence = {f"evidence/candidate/{name}.parquet" for name in ("samples", "tokens", "turns")}
+    reports = {f"reports/{name}" for name in ("report.html", "report.md", "junit.xml")}
+    assert names == {"plan.json", "results.json", "seal.json"} | evidence | reports
+    assert evalkit("verify", out).returncode == 0
+    tokens = out / "evidence" / "candidate" / "tokens.parquet"
+    tokens.write_bytes(tokens.read_bytes()[:-1])
+    verified = evalkit("verify", out)
+    assert verified.returncode == 1
+    assert "tokens.parquet" in verified.stdout
+
+
+def test_token_rows_add_up_to_the_results(folder: Path, tiny_bundle: Path) -> None:
+    import pandas as pd
+
+    out = folder / "run"
+    done = evalkit(
+        "score", "--model", tiny_bundle, "--data", folder / "texts.jsonl", "--out", out, "--tokens", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    tokens = pd.read_parquet(RunFolder(out).tokens("candidate"))
+    assert list(tokens.columns) == [
+        "sample_id",
+        "index",
+        "token_id",
+        "start_byte",
+        "end_byte",
+        "token_class",
+        "logprob",
+        "entropy",
+        "margin",
+        "rank",
+    ]
+    assert len(tokens) == results["conservation"]["tokens_scored"]
+    total = next(metric for metric in results["metrics"] if metric["name"] == "logits/entropy")
+    assert tokens["entropy"].astype("float64").mean() == pytest.approx(total["value"], rel=1e-6)
