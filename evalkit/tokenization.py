@@ -66,10 +66,10 @@ class TextTokenizer:
             raise InputError(f"{path}: not a tokenizer file ({error}); export the bundle again") from None
         return cls(tokenizer, prefix_token=prefix_token, end_token=end_token, chat_template=chat_template)
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
-        """Number of token ids, added tokens included."""
-        return int(self._tokenizer.get_vocab_size(with_added_tokens=True))
+        """One more than the highest token id, added tokens included; not every id below need be in use."""
+        return 1 + max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def encode_ids(self, text: str, *, special: bool) -> list[int]:
         """Token ids of `text`, nothing added.

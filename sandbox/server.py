@@ -87,6 +87,7 @@ async def serve(options: ServeOptions) -> None:
     bundle = load_bundle(options.bundle)
     limits = Limits(max_context_tokens=bundle.model.max_length, max_sessions=options.max_sessions)
     flow = BusinessFlow.load(options.flow) if options.flow else None
+    _check_vocabulary(bundle)
     renderer = ChatRenderer(bundle.tokenizer)
     kv_bytes = _kv_budget(bundle, options.kv_mib)
 
@@ -153,6 +154,14 @@ async def _sweep(store: SessionStore) -> None:
         store.sweep()
 
 
+def _check_vocabulary(bundle: Bundle) -> None:
+    tokens, rows = bundle.tokenizer.vocab_size, bundle.model.vocab_size
+    if tokens > rows:
+        raise InputError(
+            f"{bundle.path}: the tokenizer knows {tokens} tokens, the model {rows}; export the bundle again with its own tokenizer"
+        )
+
+
 def _kv_budget(bundle: Bundle, kv_mib: int) -> int:
     model = bundle.model
     needed = KvShape(model.layers, model.kv_heads, model.head_size).bytes_for(model.max_length)
@@ -168,6 +177,9 @@ def _channel_options(limits: Limits) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", limits.max_message_bytes),
         ("grpc.max_send_message_length", limits.max_message_bytes),
+        # A client whose machine vanished is noticed, and its turn cancelled, within 40 s.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
         # Otherwise a second server could bind the same port and take half of the calls.
         ("grpc.so_reuseport", 0),
     ]

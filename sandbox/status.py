@@ -1,5 +1,6 @@
 """Domain errors become gRPC status codes here, and nowhere else."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -17,6 +18,8 @@ from sandbox.errors import (
     SessionExistsError,
     UnknownSessionError,
 )
+
+log = logging.getLogger(__name__)
 
 STATUS_OF: dict[type[SandboxError], grpc.StatusCode] = {
     InvalidRequestError: grpc.StatusCode.INVALID_ARGUMENT,
@@ -36,3 +39,7 @@ async def errors_as_status(context: grpc.aio.ServicerContext[Any, Any]) -> Async
         yield
     except SandboxError as error:
         await context.abort(STATUS_OF[type(error)], str(error))
+    except Exception:
+        # A fault of ours: the log gets the traceback, the caller gets an end of the call but none of our insides.
+        log.exception("a call failed")
+        await context.abort(grpc.StatusCode.INTERNAL, "a fault of the server; its log says more")

@@ -19,7 +19,7 @@ from scenarios.generator.flow_data import intent_examples, satisfaction_examples
 from scenarios.generator.notes import GLOSSARY, NOTES_EN, NOTES_ZH, evaluation_notes, training_notes
 from scenarios.generator.randomness import part_random
 
-_DIALOGUES = {"en": 2700, "zh": 1800}
+_DIALOGUES = {"en": 4800, "zh": 3200}
 _NOTES = {"en": 500, "zh": 400}
 _APPLICATIONS = 1600
 _VALIDATION_SHARE = 0.05

@@ -70,7 +70,9 @@ class Checkpoint:
     def probe(self) -> Probe:
         """The rows for parity measurements."""
         with np.load(self.path / PROBE, allow_pickle=False) as archive:
-            return Probe(**{name: archive[name] for name in ("token_ids", "targets", "positions", "segments")})
+            return Probe(
+                **{name: archive[name] for name in ("token_ids", "targets", "positions", "segments")}
+            )
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ class RunFiles:
             WORD_COUNTS: self.word_counts,
             PROBE: self.probe.to_bytes(),
         }
-        files = {name: FileSpec(sha256=sha256_bytes(data), bytes=len(data)) for name, data in contents.items()}
+        files = {
+            name: FileSpec(sha256=sha256_bytes(data), bytes=len(data)) for name, data in contents.items()
+        }
         meta = CheckpointMeta(
             name=self.name,
             model=self.model,
@@ -157,7 +161,9 @@ def _read_meta(file: Path) -> CheckpointMeta:
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror}); take another checkpoint") from None
     except orjson.JSONDecodeError as error:
-        raise InputError(f"{file}:{error.lineno}: broken JSON: {error.msg}; take another checkpoint") from None
+        raise InputError(
+            f"{file}:{error.lineno}: broken JSON: {error.msg}; take another checkpoint"
+        ) from None
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         field = ".".join(str(part) for part in problem["loc"])

@@ -16,7 +16,9 @@ def cli() -> None:
 
 @cli.command()
 @click.argument("config", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Run folder; default: the configuration's `out`.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Run folder; default: the configuration's `out`."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def train(config: Path, out: Path | None, as_json: bool) -> None:
     """Train from CONFIG.yaml; writes checkpoints/step-N/ and log.jsonl into the run folder."""
@@ -48,7 +50,9 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
 @cli.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Bundle folder; must not exist.")
-@click.option("--format", "graph_format", default="mindir", show_default=True, help="mindir, or air on Ascend.")
+@click.option(
+    "--format", "graph_format", default="mindir", show_default=True, help="mindir, or air on Ascend."
+)
 @click.option("--attention-window", type=click.IntRange(min=1), help="Cut how far back a token sees.")
 @click.option("--name", help="The bundle's name; default: the training run's.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
@@ -85,7 +89,9 @@ def export(
 @click.option("--prompt", required=True, help="Text to continue.")
 @click.option("--chat", is_flag=True, help="Send the prompt as a user's message.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True)
-@click.option("--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy.")
+@click.option(
+    "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy."
+)
 @click.option("--top-k", type=click.IntRange(min=1), help="Draw from the k most likely tokens only.")
 @click.option("--top-p", type=click.FloatRange(min=0, min_open=True, max=1), default=1.0, show_default=True)
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)

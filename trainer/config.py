@@ -61,7 +61,8 @@ class ModelConfig(_Strict):
             layers=self.layers,
             heads=self.heads,
             kv_heads=self.kv_heads or self.heads,
-            intermediate_size=self.intermediate_size or (gated if activation == "swiglu" else 4 * self.hidden_size),
+            intermediate_size=self.intermediate_size
+            or (gated if activation == "swiglu" else 4 * self.hidden_size),
             vocab_size=vocab_size,
             max_length=self.max_length,
             attention_window=self.attention_window,
@@ -202,10 +203,16 @@ class TrainConfig(_Strict):
                 f"data.sequence_length {self.data.sequence_length} is above model.max_length {self.model.max_length}"
             )
         if self.optimizer.warmup_steps >= self.steps:
-            raise ValueError(f"optimizer.warmup_steps {self.optimizer.warmup_steps} isn't below steps {self.steps}")
+            raise ValueError(
+                f"optimizer.warmup_steps {self.optimizer.warmup_steps} isn't below steps {self.steps}"
+            )
         if self.evaluation is not None and not self.data.validation:
             raise ValueError("evaluation needs data.validation; name a validation file")
-        if self.checkpoints is not None and self.checkpoints.keep_best is not None and self.evaluation is None:
+        if (
+            self.checkpoints is not None
+            and self.checkpoints.keep_best is not None
+            and self.evaluation is None
+        ):
             raise ValueError("checkpoints.keep_best needs evaluation.every; add it")
         return self
 

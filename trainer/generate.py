@@ -83,7 +83,9 @@ def generate(
     if not prompt:
         raise InputError("--prompt: no token to start from; give some text")
     if len(prompt) >= spec.max_length:
-        raise InputError(f"--prompt: {len(prompt)} tokens leave no room below the model's max_length {spec.max_length}")
+        raise InputError(
+            f"--prompt: {len(prompt)} tokens leave no room below the model's max_length {spec.max_length}"
+        )
     random = np.random.default_rng(seed)
     cache = [np.zeros((1, spec.kv_heads, 0, spec.head_size), np.float32)] * (2 * spec.layers)
     new, position = prompt, 0

@@ -58,7 +58,7 @@ def train(config: TrainConfig, folder: Path, out: Path) -> TrainSummary:
     ms.set_context(mode=ms.GRAPH_MODE)
     ms.set_seed(config.seed)
     model = CausalLM(spec, config.model.dropout)
-    initialise(model, spec.layers, config.seed)
+    initialise(model, spec, config.seed)
     model.set_train(True)
     run = _Run(config, data, TrainStep(model, config), model, out)
     out.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,9 @@ def train(config: TrainConfig, folder: Path, out: Path) -> TrainSummary:
 class _Run:
     """One run's moving parts."""
 
-    def __init__(self, config: TrainConfig, data: TrainingData, step: TrainStep, model: CausalLM, out: Path) -> None:
+    def __init__(
+        self, config: TrainConfig, data: TrainingData, step: TrainStep, model: CausalLM, out: Path
+    ) -> None:
         self.config, self.data, self.train_step, self.model, self.out = config, data, step, model, out
         self.loss = math.nan
         self.perplexity: float | None = None
@@ -134,7 +136,11 @@ class _Run:
             }
             _write_line(log, entry)
             progress.step(step, result.loss, tokens)
-            dropped = f"{scale:g} -> {self.train_step.scale.value:g}" if self.train_step.scale.value < scale else None
+            dropped = (
+                f"{scale:g} -> {self.train_step.scale.value:g}"
+                if self.train_step.scale.value < scale
+                else None
+            )
             scale = self.train_step.scale.value
             improved = self._evaluate(step, epochs[0], dropped, evaluations)
             self._save(step, improved)
@@ -186,7 +192,9 @@ class _Run:
         due = step == self.config.steps or (plan is not None and step % plan.every == 0)
         if not due and not (keep_best and improved):
             return
-        self.files.write(step_folder(self.out, step), weights_bytes(weights_of(self.model)), self._facts(step))
+        self.files.write(
+            step_folder(self.out, step), weights_bytes(weights_of(self.model)), self._facts(step)
+        )
         if keep_best and improved and self.best is not None:
             best = {"step": step, "metric": "perplexity/token", "value": self.best[1]}
             write_json_atomic(self.out / "best.json", best)

@@ -113,7 +113,9 @@ class _UpdateCell(nn.Cell):  # type: ignore[misc]
         super().__init__(auto_prefix=False)
         self.optimizer = optimizer
 
-    def construct(self, factor: Tensor, rate: Tensor, epsilon: Tensor, decay: Tensor, *gradients: Tensor) -> Tensor:
+    def construct(
+        self, factor: Tensor, rate: Tensor, epsilon: Tensor, decay: Tensor, *gradients: Tensor
+    ) -> Tensor:
         final: tuple[Tensor, ...] = ()
         for gradient in gradients:
             final = (*final, gradient * factor)

@@ -38,7 +38,7 @@ class TokenClassifier:
         precedence: which of oov, domain and frequency decides first.
         bands: frequency band of each token id, or None.
         lexicon: known entries, or None where nothing is out of vocabulary.
-        unknown_ids: token ids that always are.
+        unknown: for each token id whether it always is, shape (vocabulary,).
         glossary: of domain terms, or None.
         absent: why a metric has no value, by metric name.
         digest: SHA-256 over everything above; part of the protocol signature.
@@ -47,7 +47,7 @@ class TokenClassifier:
     precedence: tuple[str, ...]
     bands: CodeArray | None
     lexicon: frozenset[str] | None
-    unknown_ids: CodeArray
+    unknown: npt.NDArray[np.bool_]
     glossary: Glossary | None
     absent: dict[str, str]
     digest: str
@@ -68,7 +68,7 @@ class TokenClassifier:
     def _is_oov(self, text: str, encoded: EncodedText) -> npt.NDArray[np.bool_]:
         lexicon = self.lexicon or frozenset()
         spans = [(start, end) for entry, start, end in lexicon_entries(text) if entry not in lexicon]
-        return _overlaps(text, spans, encoded) | np.isin(encoded.ids, self.unknown_ids)
+        return _overlaps(text, spans, encoded) | self.unknown[encoded.ids]
 
 
 def build_classifier(
@@ -120,7 +120,7 @@ def build_classifier(
         precedence=tuple(spec.precedence),
         bands=bands,
         lexicon=lexicon,
-        unknown_ids=np.array(sorted(tokenizer.unknown_ids), dtype=np.int64),
+        unknown=np.isin(np.arange(tokenizer.vocab_size), list(tokenizer.unknown_ids)),
         glossary=Glossary(terms) if terms is not None else None,
         absent=absent,
         digest=sha256_json(identity),

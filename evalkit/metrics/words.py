@@ -7,6 +7,7 @@ spaces: a text that holds such characters has no word count (a run of it isn't a
 import re
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 
 _WORD = re.compile(r"\S+")
 # Han with its extensions and compatibility forms, kana, bopomofo.
@@ -50,6 +51,7 @@ def lexicon_entries(text: str) -> Iterator[tuple[str, int, int]]:
                 yield entry, run.start() + part.start(), run.start() + part.end()
 
 
+@lru_cache(maxsize=1 << 16)
 def _bare(run: str) -> str:
     start, end = 0, len(run)
     while start < end and _is_mark(run[start]):

@@ -158,7 +158,7 @@ def _score_block(
         [[window] for window in windows],
         backend,
         prefix_token=tokenizer.prefix_token,
-        row_length=backend.max_length,
+        longest_row=backend.max_length,
     ):
         stats.update(finished)
     for position, decision in enumerate(asked):

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from evalkit.backends.base import Backend, Float32Array, IntArray, RowStats
-from evalkit.scoring.rows import Batch, Piece, build_batches, pack_rows
+from evalkit.scoring.rows import Batch, Piece, build_batches, pack_rows, row_length_for
 from evalkit.scoring.windows import Window
 
-# Rows a batch holds: enough positions to keep the matrix products busy, few enough to stay in the caches.
-_BATCH_POSITIONS = 4096
+# Positions of a batch: enough to keep the matrix products busy (more was measured to gain nothing), few
+# enough to keep the logits of a large vocabulary small.
+_BATCH_POSITIONS = 1024
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def score_sequences(
     backend: Backend,
     *,
     prefix_token: int | None,
-    row_length: int,
+    longest_row: int,
 ) -> Iterator[list[tuple[int, SequenceStats]]]:
     """Score sequences; the result doesn't depend on anything but the sequences in their order.
 
@@ -62,25 +63,35 @@ def score_sequences(
         windows: of each sequence, in order, adjoining; at least one window each.
         backend: the model.
         prefix_token: fed where a window has its prefix.
-        row_length: positions of a row; no window has more inputs.
+        longest_row: no row has more positions; no window has more inputs.
 
     Yields:
         After each batch the sequences that it completed, as (index, statistics). Each sequence comes exactly
         once.
     """
     pieces = [Piece(index, window) for index, parts in enumerate(windows) for window in parts]
-    rows = pack_rows(pieces, row_length)
-    batch_rows = max(1, min(_BATCH_POSITIONS // row_length, len(rows)))
     open_sequences: dict[int, _Partial] = {}
-    for batch in build_batches(
-        rows, sequences, row_length=row_length, batch_rows=batch_rows, prefix_token=prefix_token
-    ):
+    for batch in _batches(pieces, sequences, prefix_token, longest_row):
         begin = time.perf_counter_ns()
         stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
         elapsed = time.perf_counter_ns() - begin
         yield _collect(batch, stats, elapsed, windows, open_sequences)
     if open_sequences:
         raise AssertionError(f"{len(open_sequences)} sequences were not scored whole")
+
+
+def _batches(
+    pieces: Sequence[Piece], sequences: Sequence[IntArray], prefix_token: int | None, longest_row: int
+) -> Iterator[Batch]:
+    by_length: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        by_length.setdefault(row_length_for(piece.window.inputs, longest_row), []).append(piece)
+    for row_length in sorted(by_length):
+        rows = pack_rows(by_length[row_length], row_length)
+        batch_rows = max(1, min(_BATCH_POSITIONS // row_length, len(rows)))
+        yield from build_batches(
+            rows, sequences, row_length=row_length, batch_rows=batch_rows, prefix_token=prefix_token
+        )
 
 
 def _collect(

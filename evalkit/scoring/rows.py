@@ -1,4 +1,4 @@
-"""The packing plan: windows of several texts side by side in rows of one fixed shape.
+"""The packing plan: windows of several texts side by side in rows of a few fixed shapes.
 
 A row is block-diagonal: each window is a segment of its own, with positions from 0, and sees nothing of its
 neighbours. Rows are planned from the content digests, so that the plan doesn't depend on the order of the
@@ -52,6 +52,21 @@ class Batch:
     positions: IntArray
     segments: IntArray
     placements: tuple[Placement, ...]
+
+
+# Attention costs grow with the row, so short windows get short rows: the next power of two that holds two of
+# them.
+_SHORTEST_ROW = 64
+
+
+def row_length_for(inputs: int, longest: int) -> int:
+    """Length of the rows that a window with `inputs` positions goes into.
+
+    Args:
+        inputs: of the window, at most `longest`.
+        longest: row length that no row exceeds.
+    """
+    return min(longest, max(_SHORTEST_ROW, 1 << (2 * inputs - 1).bit_length()))
 
 
 def pack_rows(pieces: Sequence[Piece], row_length: int) -> list[list[Piece]]:

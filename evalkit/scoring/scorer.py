@@ -154,7 +154,7 @@ def _score_block(
     yield unasked, []
     sequences = [job.encoded.ids for job in planned]
     for finished in score_sequences(
-        sequences, windows, backend, prefix_token=prefix, row_length=policy.length
+        sequences, windows, backend, prefix_token=prefix, longest_row=policy.length
     ):
         records: list[SampleRecord] = []
         tokens: list[TokenRows] = []
@@ -179,10 +179,13 @@ def _finish_text(
         return [_record(item, encoded, status="error", reason=reason) for item in job.items], []
     classes = classifier.classify(job.text, encoded)[first:]
     starts, ends = encoded.starts[first:], encoded.ends[first:]
-    by_class = _sums(stats, classes, ends - starts)
+    try:
+        by_class = _sums(stats, classes, ends - starts)
+    except OverflowError as error:
+        return [_record(item, encoded, status="error", reason=str(error)) for item in job.items], []
     scored_bytes = int(encoded.size_bytes - starts[0])
     scored_text = job.text if first == 0 else job.text.encode()[starts[0] :].decode(errors="replace")
-    nll = from_fixed(-int(to_fixed(stats.logprob).sum()))
+    nll = from_fixed(int(to_fixed(-stats.logprob).sum()))
     _check_conservation(by_class, len(stats.logprob), nll, scored_bytes)
     shared = replace(
         _record(job.items[0], encoded),

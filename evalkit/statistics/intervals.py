@@ -18,6 +18,7 @@ from evalkit.statistics.bootstrap import RESAMPLES, cluster_weights, jackknife_e
 MIN_CLUSTERS = 10
 PERCENTILE_CLUSTERS = 30
 _MAX_UNDEFINED_SHARE = 0.01
+_ROUNDING = 1e-12
 
 Sides = Literal[1, 2]
 
@@ -154,7 +155,7 @@ def _bootstrap(question: Question, replicates: FloatArray | None, confidence: fl
     if defined.size < (1 - _MAX_UNDEFINED_SHARE) * replicates.size:
         missing = replicates.size - defined.size
         raise _NoIntervalError(f"undefined on {missing} of {replicates.size} bootstrap resamples")
-    if defined[0] == defined[-1]:
+    if _same(float(defined[0]), float(defined[-1])):
         raise _NoIntervalError("no variation between the clusters: the interval would be zero wide")
     if size < PERCENTILE_CLUSTERS and question.method == "cluster-bootstrap":
         return _bootstrap_t(question, confidence, seed)
@@ -230,7 +231,8 @@ def delta_error(estimator: RatioEstimator) -> float | None:
     """Standard error of a ratio by the delta method, clusters as the independent units.
 
     sqrt(C/(C-1) * sum (y_c - r x_c)^2) / X for r = Y/X (Cochran, Sampling Techniques, section 6.4), times the
-    transform's derivative. None with fewer than two clusters, and where they don't vary (never an error of 0).
+    transform's derivative. None with fewer than two clusters, and where they don't vary (never an error of
+    0).
     """
     value, total = estimator.value, math.fsum(estimator.denominators)
     size = int(np.count_nonzero(estimator.denominators))
@@ -239,7 +241,7 @@ def delta_error(estimator: RatioEstimator) -> float | None:
     ratio = math.fsum(estimator.numerators) / total
     residuals = estimator.numerators - ratio * estimator.denominators
     error = estimator.scale * math.sqrt(size / (size - 1) * float(residuals @ residuals)) / total
-    if error == 0:
+    if _same(ratio, ratio + error / estimator.scale):
         return None
     return error * value if estimator.transform == "exp" else error
 
@@ -262,6 +264,11 @@ def _interval(
         resamples=ends.resamples,
         seed=seed if ends.resamples is not None else None,
     )
+
+
+def _same(low: float, high: float) -> bool:
+    # Replicates of clusters that don't vary still differ by rounding.
+    return low == high or high - low <= _ROUNDING * max(abs(low), abs(high)) < math.inf
 
 
 def _too_few(clusters: int) -> str:

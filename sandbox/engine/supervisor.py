@@ -1,7 +1,7 @@
 """Keeps one engine process running: starts it, talks to it, and starts it again when it dies.
 
-Turns in flight when it dies fail with EngineUnavailableError. Sessions don't: their token ids live in the server, and
-the next turn simply finds a cold cache.
+Turns in flight when it dies fail with EngineUnavailableError; new ones wait a while for the next engine. Sessions
+aren't touched: their token ids live in the server, and the next turn simply finds a cold cache.
 """
 
 import asyncio
@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_BACK_OFF_S = 0.2
 _MAX_BACK_OFF_S = 10.0
+# A turn that finds the engine restarting waits for it, at most this long.
+_PATIENCE_S = 20.0
 # An engine that ran for so long before it died starts the back-off anew.
 _STABLE_S = 30.0
 
@@ -61,6 +63,7 @@ class EngineSupervisor:
         self.pid: int | None = None
         self._start_message: Message = {"bundle": str(bundle.resolve()), "kv_bytes": kv_bytes}
         self._on_state = on_state
+        self._settled = asyncio.Event()  # ready or closed: no use in waiting
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._numbers = itertools.count(1)
@@ -96,8 +99,7 @@ class EngineSupervisor:
     @contextlib.asynccontextmanager
     async def generate(self, request: GenerationRequest) -> AsyncIterator[AsyncIterator[GenerationPiece]]:
         """See `sandbox.engine.requests.Engine`."""
-        if self.state is not EngineState.READY:
-            raise self._unavailable()
+        await self._wait_until_ready()
         number = next(self._numbers)
         inbox: asyncio.Queue[Message | None] = asyncio.Queue()
         self._inboxes[number] = inbox
@@ -120,6 +122,12 @@ class EngineSupervisor:
     def release(self, cache_key: int) -> None:
         """See `sandbox.engine.requests.Engine`."""
         self._send({"op": "release", "key": cache_key})
+
+    async def _wait_until_ready(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._settled.wait(), _PATIENCE_S)
+        if self.state is not EngineState.READY:
+            raise self._unavailable()
 
     async def _pieces(self, inbox: "asyncio.Queue[Message | None]") -> AsyncIterator[GenerationPiece]:
         while True:
@@ -226,6 +234,10 @@ class EngineSupervisor:
     def _set_state(self, state: EngineState) -> None:
         if self.state is not EngineState.CLOSED:
             self.state = state
+            if state is EngineState.STARTING:
+                self._settled.clear()
+            else:
+                self._settled.set()
             self._on_state(state)
 
 

@@ -241,6 +241,7 @@ CHINESE = Language(
             (),
         ),
     ),
+    listed=("账户（{account}）", "¥{amount}", "我叫：{name}", "给：{payee}", "新地址：{city}"),
     read_back=("请记下我的资料：", "已经记下：", "，", "。"),
     first_turn="我的账户（{account}）。",
     names=NAMES_ZH,

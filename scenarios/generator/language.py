@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from random import Random
 
-from scenarios.generator.vocabulary import ACCOUNTS_HELD_OUT, ACCOUNTS_TRAINING, AMOUNTS
+from scenarios.generator.randomness import is_held_out
+from scenarios.generator.vocabulary import ACCOUNTS, AMOUNTS
 
 Facts = dict[str, str]
 
@@ -61,6 +62,7 @@ class Language:
         summary_any: wordings of the summary question that fit each topic; what they mean hangs on the context.
         handover: requests that must reach a person, with the reply of the flow.
         first_turn: template that puts the account before a question asked in the very first turn.
+        listed: facts as a customer lists them.
         read_back: a drill in copying: what the user's list and the reply's begin with, separator and full stop.
         names, cities: words for the facts.
         persona: who the simulated customer is; a template.
@@ -76,6 +78,7 @@ class Language:
     summary_any: tuple[str, ...]
     handover: tuple[Exchange, ...]
     first_turn: str
+    listed: tuple[str, ...]
     read_back: tuple[str, str, str, str]
     names: tuple[str, ...]
     cities: tuple[str, ...]
@@ -83,12 +86,11 @@ class Language:
     never: tuple[str, ...]
 
     def facts(self, random: Random, *, held_out: bool) -> Facts:
-        """Facts of one customer; the account comes from the training's or the evaluation's own accounts."""
-        name, payee = random.sample(self.names, 2)
-        return {
-            "name": name,
-            "payee": payee,
-            "account": random.choice(ACCOUNTS_HELD_OUT if held_out else ACCOUNTS_TRAINING),
-            "amount": random.choice(AMOUNTS),
-            "city": random.choice(self.cities),
-        }
+        """Facts of one customer; a pair of name and account belongs to training or to the evaluation."""
+        while True:
+            name, payee = random.sample(self.names, 2)
+            account = random.choice(ACCOUNTS)
+            if is_held_out("holder", name, account) == held_out:
+                break
+        amount, city = random.choice(AMOUNTS), random.choice(self.cities)
+        return {"name": name, "payee": payee, "account": account, "amount": amount, "city": city}

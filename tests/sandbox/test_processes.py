@@ -46,14 +46,22 @@ def test_a_killed_engine_fails_the_turn_only(server: SandboxProcess) -> None:
     assert server.turn(session, "go on", "t2").turn_index == 1
 
 
-def test_turns_are_refused_while_the_engine_is_away(server: SandboxProcess) -> None:
+def test_turns_that_find_the_engine_away_wait_for_it(server: SandboxProcess) -> None:
     session = server.open()
     kill(server.engine_pid())
     assert eventually(lambda: server.status() == NOT_SERVING, 5)
-    assert status_of(lambda: server.turn(session, "hello")) is grpc.StatusCode.UNAVAILABLE
     assert server.stub.GetSession(wire.GetSessionRequest(session_id=session)).state == wire.OPEN
-    assert eventually(lambda: server.status() == SERVING)
     assert server.turn(session, "hello").turn_index == 0
+    assert server.status() == SERVING
+
+
+def test_a_turn_that_waits_for_the_engine_keeps_its_deadline(server: SandboxProcess) -> None:
+    session = server.open()
+    kill(server.engine_pid())
+    assert eventually(lambda: server.status() == NOT_SERVING, 5)
+    late = server.stream(session, "hello", timeout=0.2)
+    assert status_of(lambda: list(late)) is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert eventually(lambda: server.status() == SERVING)
 
 
 def test_sigterm_lets_the_running_turn_finish(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def read_records(paths: list[Path]) -> list[Record]:
         for where, record in found:
             if record.record_id in seen:
                 first = seen[record.record_id]
-                raise InputError(f"{where}: id {record.record_id!r} was used before at {first}; ids must be unique")
+                raise InputError(
+                    f"{where}: id {record.record_id!r} was used before at {first}; ids must be unique"
+                )
             seen[record.record_id] = where
             records.append(record)
     return records
@@ -99,7 +101,9 @@ def _record(value: Any, where: str) -> Record:
         raise InputError(f"{where}: messages: a non-empty list is needed")
     return Record(
         record_id=record_id,
-        messages=tuple(_message(message, f"{where}: messages.{index}") for index, message in enumerate(messages)),
+        messages=tuple(
+            _message(message, f"{where}: messages.{index}") for index, message in enumerate(messages)
+        ),
     )
 
 

@@ -66,7 +66,9 @@ def _encode(
         ids = [*frame[0], *tokenizer.encode_ids(record.text, special=False), *frame[1]]
         loss = [True] * len(ids)
     # Nothing stands before the first token, so it can't be predicted.
-    return Document(record.record_id, np.array(ids, dtype=np.int32), np.array([False, *loss[1:]], dtype=np.bool_))
+    return Document(
+        record.record_id, np.array(ids, dtype=np.int32), np.array([False, *loss[1:]], dtype=np.bool_)
+    )
 
 
 def count_tokens(documents: Iterable[Document], vocab_size: int) -> npt.NDArray[np.int64]:

@@ -84,14 +84,18 @@ def epoch_rows(pieces: Sequence[Piece], length: int, *, packing: bool, seed: int
     return [rows[index] for index in generator.permutation(len(rows))]
 
 
-def batches(documents: Sequence[Document], rows: Sequence[Row], length: int, batch_size: int) -> Iterator[Batch]:
+def batches(
+    documents: Sequence[Document], rows: Sequence[Row], length: int, batch_size: int
+) -> Iterator[Batch]:
     """Cut rows into batches; the last is filled up with empty rows, so that every batch has one shape."""
     for start in range(0, len(rows), batch_size):
         yield _batch(documents, rows[start : start + batch_size], length, batch_size)
 
 
 def _batch(documents: Sequence[Document], rows: Sequence[Row], length: int, batch_size: int) -> Batch:
-    token_ids, targets, positions, segments = (np.zeros((batch_size, length), dtype=np.int32) for _ in range(4))
+    token_ids, targets, positions, segments = (
+        np.zeros((batch_size, length), dtype=np.int32) for _ in range(4)
+    )
     weights = np.zeros((batch_size, length), dtype=np.float32)
     record_ids: list[str] = []
     for index, row in enumerate(rows):
@@ -108,4 +112,6 @@ def _batch(documents: Sequence[Document], rows: Sequence[Row], length: int, batc
             weights[place] = document.loss[asked]
             record_ids.append(document.record_id)
             column += piece.length
-    return Batch(token_ids, targets, positions, segments, weights, record_ids, int(np.count_nonzero(segments)))
+    return Batch(
+        token_ids, targets, positions, segments, weights, record_ids, int(np.count_nonzero(segments))
+    )

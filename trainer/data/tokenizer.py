@@ -21,17 +21,15 @@ CHAT_TEMPLATE = (
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """Learn a vocabulary from `texts`; equal texts in equal order give an equal tokenizer.
 
-    Each digit is a token of its own, so that a model can copy amounts and account numbers figure by figure. The
-    post-processor puts <|bos|> before a text.
+    Digits merge like letters: a number that is frequent in the texts becomes one token, which a small model copies as
+    easily as a name. The post-processor puts <|bos|> before a text.
 
     Args:
         texts: the training texts, without any framing.
         vocab_size: tokens at the most, the special ones and the 256 bytes included.
     """
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
@@ -54,14 +52,20 @@ def load_tokenizer(path: Path) -> Tokenizer:
         InputError: missing, broken, or without our special tokens.
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such file; name the tokenizer.json of an earlier run, or use tokenizer.train")
+        raise InputError(
+            f"{path}: no such file; name the tokenizer.json of an earlier run, or use tokenizer.train"
+        )
     try:
         tokenizer = Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises plain Exception for any broken file
-        raise InputError(f"{path}: not a tokenizer file ({error}); use the tokenizer.json of an earlier run") from None
+        raise InputError(
+            f"{path}: not a tokenizer file ({error}); use the tokenizer.json of an earlier run"
+        ) from None
     for token_id, token in enumerate(SPECIAL_TOKENS):
         if tokenizer.token_to_id(token) != token_id:
-            raise InputError(f"{path}: token {token} must have id {token_id}; use the tokenizer.json of an earlier run")
+            raise InputError(
+                f"{path}: token {token} must have id {token_id}; use the tokenizer.json of an earlier run"
+            )
     return tokenizer
 
 

@@ -81,7 +81,9 @@ def export_bundle(
         (staging / "graphs").mkdir()
         graphs, parity = _write_graphs(staging, model, spec, checkpoint)
         files = {
-            path.relative_to(staging).as_posix(): FileSpec(sha256=sha256_file(path), bytes=path.stat().st_size)
+            path.relative_to(staging).as_posix(): FileSpec(
+                sha256=sha256_file(path), bytes=path.stat().st_size
+            )
             for path in sorted(staging.rglob("*"))
             if path.is_file()
         }

@@ -50,7 +50,9 @@ def decode_logprobs(graph: nn.Cell, spec: ModelSpec, probe: Probe) -> tuple[Floa
     while np.any(start < lengths):
         columns = start[:, None] + np.arange(width)
         positions = np.where(columns < stop[:, None], columns, -1).astype(np.int32)
-        token_ids = np.where(positions >= 0, np.take_along_axis(probe.token_ids[:rows], np.maximum(positions, 0), 1), 0)
+        token_ids = np.where(
+            positions >= 0, np.take_along_axis(probe.token_ids[:rows], np.maximum(positions, 0), 1), 0
+        )
         last = np.maximum(stop - start - 1, 0).astype(np.int32)
         inputs = (token_ids.astype(np.int32), positions, cached_positions, last, *cache)
         logits, *new = (output.asnumpy() for output in graph(*(Tensor(value) for value in inputs)))

@@ -33,7 +33,9 @@ def attention_mask(
         float32 [B, 1, Q, K].
     """
     distance = query_positions.expand_dims(2) - key_positions.expand_dims(1)  # [B, Q, K]
-    visible = ops.logical_and(distance >= 0, ops.equal(query_segments.expand_dims(2), key_segments.expand_dims(1)))
+    visible = ops.logical_and(
+        distance >= 0, ops.equal(query_segments.expand_dims(2), key_segments.expand_dims(1))
+    )
     if window is not None:
         visible = ops.logical_and(visible, ops.Less()(distance, window))
     return ((1.0 - visible.astype(dtype.float32)) * HIDDEN).expand_dims(1)
@@ -123,7 +125,9 @@ class Attention(nn.Cell):  # type: ignore[misc]
             value = ops.concat((past[1], value), 2)  # [B, kv_heads, P + S, size]
 
         # The query heads that share a key head stand below one another.
-        query = query.reshape(batch, self.kv_heads, -1, self.size)  # [B, kv_heads, heads / kv_heads * S, size]
+        query = query.reshape(
+            batch, self.kv_heads, -1, self.size
+        )  # [B, kv_heads, heads / kv_heads * S, size]
         mixed, _ = self.attend(query, key, value, mask)
         mixed = mixed.reshape(batch, self.heads, -1, self.size)  # [B, heads, S, size]
         rows = mixed.transpose(0, 2, 1, 3).reshape(-1, self.heads * self.size)  # [B*S, heads * size]

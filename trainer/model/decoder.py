@@ -109,7 +109,9 @@ class Decoder(nn.Cell):  # type: ignore[misc]
         if past is not None:
             key_positions = ops.concat((past_positions, positions), 1)
             key_segments = ops.concat((past_segments, segments), 1)
-        mask = attention_mask(positions, segments, key_positions, key_segments, self.window)  # [B, 1, S, P + S]
+        mask = attention_mask(
+            positions, segments, key_positions, key_segments, self.window
+        )  # [B, 1, S, P + S]
         mask = ops.tile(mask, (1, 1, self.groups, 1))  # one copy for each query head that shares a key head
 
         x = self.embed_tokens(token_ids.reshape(-1))  # [B*S, hidden]

@@ -18,7 +18,9 @@ class Rotary(nn.Cell):  # type: ignore[misc]
         angle = np.outer(np.arange(max_length, dtype=np.float64), frequency)  # [max_length, head_size / 2]
         cosines, sines = np.cos(angle), np.sin(angle)
         # The sign of the rotated half lies in the table, so that turning is two products and one sum.
-        self.cosines = Tensor(np.concatenate([cosines, cosines], -1).astype(np.float32))  # [max_length, head_size]
+        self.cosines = Tensor(
+            np.concatenate([cosines, cosines], -1).astype(np.float32)
+        )  # [max_length, head_size]
         self.sines = Tensor(np.concatenate([-sines, sines], -1).astype(np.float32))  # [max_length, head_size]
         self.half = head_size // 2
 
@@ -32,7 +34,9 @@ class Rotary(nn.Cell):  # type: ignore[misc]
         """x [B, heads, S, head_size] → the same shape, turned."""
         return x * cosines + self._swap(x) * sines
 
-    def bprop(self, x: Tensor, cosines: Tensor, sines: Tensor, y: Tensor, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def bprop(
+        self, x: Tensor, cosines: Tensor, sines: Tensor, y: Tensor, dy: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Turn back: the derivative that MindSpore derives pads and adds each half instead. Angles aren't learned."""
         return dy * cosines + self._swap(dy * sines), ops.zeros_like(cosines), ops.zeros_like(sines)
 

@@ -1,5 +1,6 @@
 """Weights into and out of a model: seeded start values, safetensors files."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -8,24 +9,29 @@ from mindspore import Tensor, nn
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
+from evalkit.bundle import ModelSpec
 from evalkit.errors import InputError
 
-_DEVIATION = 0.02
+# GPT-2's deviation, and the width that it was chosen for: a narrower layer sums fewer terms and needs larger ones.
+_DEVIATION, _WIDTH = 0.02, 768
 
 Weights = dict[str, npt.NDArray[np.float32]]
 
 
-def initialise(model: nn.Cell, layers: int, seed: int) -> None:
-    """Draw start values as GPT-2 does: matrices from N(0, 0.02), those that end a residual branch from
-    N(0, 0.02 / sqrt(2 · layers)); biases 0 and norm weights 1 stay as they are. Equal seeds give equal values.
+def initialise(model: nn.Cell, spec: ModelSpec, seed: int) -> None:
+    """Draw start values as GPT-2 does; equal seeds give equal values.
+
+    Matrices come from N(0, d), those that end a residual branch from N(0, d / sqrt(2 · layers)), with
+    d = 0.02 · sqrt(768 / hidden_size); biases 0 and norm weights 1 stay as they are.
     """
     generator = np.random.default_rng(seed)
+    deviation = _DEVIATION * math.sqrt(_WIDTH / spec.hidden_size)
     for parameter in model.get_parameters():
         if parameter.ndim < 2:
             continue
         ends_branch = parameter.name.endswith(("o_proj.weight", "down_proj.weight"))
-        deviation = _DEVIATION / np.sqrt(2 * layers) if ends_branch else _DEVIATION
-        values = generator.normal(0.0, deviation, parameter.shape).astype(np.float32)
+        scale = deviation / math.sqrt(2 * spec.layers) if ends_branch else deviation
+        values = generator.normal(0.0, scale, parameter.shape).astype(np.float32)
         parameter.set_data(Tensor(values))
 
 
@@ -53,7 +59,9 @@ def load_weights(model: nn.Cell, path: Path) -> None:
     if missing := sorted(set(parameters) - set(weights)):
         raise InputError(f"{path}: {missing[0]}: missing; the weights belong to another architecture")
     if surplus := sorted(set(weights) - set(parameters)):
-        raise InputError(f"{path}: {surplus[0]}: unknown to the model; the weights belong to another architecture")
+        raise InputError(
+            f"{path}: {surplus[0]}: unknown to the model; the weights belong to another architecture"
+        )
     for name, parameter in parameters.items():
         value = weights[name]
         if value.shape != tuple(parameter.shape) or value.dtype != np.float32:

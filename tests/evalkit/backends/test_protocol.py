@@ -16,7 +16,9 @@ from tests.evalkit.scoring.conftest import byte_level_tokenizer
 
 
 def documented_backend() -> type:
-    printed = re.search(r"class TableBackend:.*?\n\n    Attributes:", inspect.getdoc(Backend) and Backend.__doc__, re.S)
+    printed = re.search(
+        r"class TableBackend:.*?\n\n    Attributes:", inspect.getdoc(Backend) and Backend.__doc__, re.S
+    )
     source = textwrap.dedent("        " + printed[0].removesuffix("\n\n    Attributes:"))
     assert len(source.splitlines()) <= 30
     namespace = {"np": np, "hashlib": hashlib, "RowStats": base.RowStats}

@@ -30,9 +30,7 @@ def test_sums_are_as_near_as_the_quantum_allows(values):
 
 @given(st.lists(st.integers(0, 3), max_size=50), st.data())
 def test_class_sums_add_up_to_the_total(classes, data):
-    values = data.draw(
-        st.lists(st.floats(-99, 99, width=32), min_size=len(classes), max_size=len(classes))
-    )
+    values = data.draw(st.lists(st.floats(-99, 99, width=32), min_size=len(classes), max_size=len(classes)))
     fixed = to_fixed(np.array(values, dtype=np.float32))[np.newaxis]
     sums = class_sums(fixed, np.array(classes, dtype=np.int64), 4)
     assert sums.shape == (1, 4)

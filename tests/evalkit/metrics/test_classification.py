@@ -63,11 +63,15 @@ def test_replicates_equal_repeating_the_records():
     weights = np.random.default_rng(1).integers(0, 4, (20, len(recall.clusters))).astype(float)
     by_id = {record.sample_id: record for record in records}
     for row, found in zip(weights, recall.replicates(weights), strict=True):
-        repeated = [by_id[name] for name, times in zip(recall.clusters, row, strict=True) for _ in range(int(times))]
+        repeated = [
+            by_id[name] for name, times in zip(recall.clusters, row, strict=True) for _ in range(int(times))
+        ]
         assert found == pytest.approx(by_hand(repeated, 0.9)[0])
     columns = [recall.clusters.index(name) for name in auc.clusters]
     for row, found in zip(weights[:, columns], auc.replicates(weights[:, columns]), strict=True):
-        repeated = [by_id[name] for name, times in zip(auc.clusters, row, strict=True) for _ in range(int(times))]
+        repeated = [
+            by_id[name] for name, times in zip(auc.clusters, row, strict=True) for _ in range(int(times))
+        ]
         expected = roc_auc_score(
             [record.target == "reject" for record in repeated],
             [record.label_logprobs[1] for record in repeated],
@@ -118,7 +122,10 @@ def test_undefined_values_say_why():
     assert "no threshold can be chosen" in found["risk/high_risk_recall"].reason
     calibration = [decision_record("c", "reject", 1.0, "calibration")]
     found = results(calibration)
-    assert found["risk/false_reject_rate"].reason == "the judged part holds no scored decision of the other labels"
+    assert (
+        found["risk/false_reject_rate"].reason
+        == "the judged part holds no scored decision of the other labels"
+    )
     assert "lacks one of the two kinds" in found["risk/auc"].reason
 
 

@@ -5,11 +5,7 @@ import pytest
 from evalkit.errors import InputError
 from evalkit.metrics.registry import SPECS, TOKEN_CLASSES, metric_names, spec_for
 
-DESIGN = """perplexity/token perplexity/word perplexity/byte bits_per_byte perplexity/long_tail perplexity/without_oov
-rate/oov logits/entropy logits/margin logits/rank logits/top_k_accuracy logits/entropy/domain risk/high_risk_recall
-risk/false_reject_rate risk/precision risk/auc dialogue/pass_hat_k dialogue/consistency dialogue/handover_precision
-dialogue/handover_recall dialogue/late_turns dialogue/satisfaction dialogue/resolution_rate dialogue/resolution_turns
-latency/first_token latency/turn_overhead latency/per_token cache/reuse_ratio""".split()
+DESIGN = ["perplexity/token", "perplexity/word", "perplexity/byte", "bits_per_byte", "perplexity/long_tail", "perplexity/without_oov", "rate/oov", "logits/entropy", "logits/margin", "logits/rank", "logits/top_k_accuracy", "logits/entropy/domain", "risk/high_risk_recall", "risk/false_reject_rate", "risk/precision", "risk/auc", "dialogue/pass_hat_k", "dialogue/consistency", "dialogue/handover_precision", "dialogue/handover_recall", "dialogue/late_turns", "dialogue/satisfaction", "dialogue/resolution_rate", "dialogue/resolution_turns", "latency/first_token", "latency/turn_overhead", "latency/per_token", "cache/reuse_ratio"]
 
 
 @pytest.mark.parametrize("name", DESIGN)
@@ -31,7 +27,9 @@ def test_directions():
 
 
 def test_unknown_name_gets_a_hint():
-    with pytest.raises(InputError, match="unknown metric 'perplexity/longtail'; did you mean perplexity/long_tail"):
+    with pytest.raises(
+        InputError, match="unknown metric 'perplexity/longtail'; did you mean perplexity/long_tail"
+    ):
         spec_for("perplexity/longtail")
     with pytest.raises(InputError, match="unknown metric 'zzz'; one of: perplexity/token"):
         spec_for("zzz")

@@ -16,7 +16,9 @@ def test_text():
 
 def test_risk():
     def signature(**changes):
-        return risk_signature(Risk(**{"data": "a", "labels": ["x", "y"], "high_risk": "y", **changes}), "fp32")
+        return risk_signature(
+            Risk(**{"data": "a", "labels": ["x", "y"], "high_risk": "y", **changes}), "fp32"
+        )
 
     assert signature().endswith("|cal:0.3|r:0.95|len:sum|p:fp32|v:1")
     assert signature() == signature(data="b")

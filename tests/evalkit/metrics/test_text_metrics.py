@@ -44,7 +44,10 @@ def test_worked_example():
 
 
 def test_class_sums_equal_the_total_exactly():
-    named = {item.name: item for item in build_estimators(Evidence((text_record("a"), text_record("b"))), context())}
+    named = {
+        item.name: item
+        for item in build_estimators(Evidence((text_record("a"), text_record("b"))), context())
+    }
     parts = [named[f"perplexity/{name}"].estimator for name in ("head", "oov", "long_tail")]
     assert math.fsum(x for part in parts for x in part.numerators) == 42.0
     assert sum(part.n for part in parts) == named["perplexity/token"].estimator.n

@@ -97,7 +97,7 @@ def test_token_counts_of_another_tokenizer_do_not_apply():
 
 
 def test_too_few_token_counts():
-    with pytest.raises(InputError, match="classes.counts: here: counts 3 token ids"):
+    with pytest.raises(InputError, match=r"classes\.counts: here: counts 3 token ids"):
         build_classifier(SPEC, TOKENIZER, "t", replace(COUNTS, tokens=np.ones(3, dtype=np.int64)), None)
 
 

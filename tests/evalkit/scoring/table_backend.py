@@ -8,9 +8,11 @@ from evalkit.backends.base import RowStats
 
 
 class ContextBackend:
-    """A small model whose next-token distribution depends on every token before, its position and nothing else.
+    """A small model whose next-token distribution depends on every token before, its position and nothing
+    else.
 
-    The hidden state after a token is a decaying sum over the tokens of its own segment; logits are a linear map.
+    The hidden state after a token is a decaying sum over the tokens of its own segment; logits are a linear
+    map.
     """
 
     name = "numpy"

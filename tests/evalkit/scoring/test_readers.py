@@ -72,7 +72,7 @@ def test_bad_texts(tmp_path, lines, message):
 def test_binary_file(tmp_path, data):
     path = tmp_path / "data.jsonl"
     path.write_bytes(data)
-    with pytest.raises(InputError, match="binary file|not UTF-8 text"):
+    with pytest.raises(InputError, match=r"binary file|not UTF-8 text"):
         read_texts(path)
 
 

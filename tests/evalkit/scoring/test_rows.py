@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.scenario.schema import Window as Policy
-from evalkit.scoring.rows import Piece, build_batches, pack_rows
+from evalkit.scoring.rows import Piece, build_batches, pack_rows, row_length_for
 from evalkit.scoring.windows import Window, plan_windows
 
 
@@ -29,6 +29,21 @@ def test_short_texts_share_rows():
     assert filled > 0.97
 
 
+def test_short_windows_get_short_rows():
+    assert [row_length_for(inputs, 512) for inputs in (1, 32, 33, 64, 65, 200, 256, 257, 512)] == [
+        64,
+        64,
+        128,
+        128,
+        256,
+        512,
+        512,
+        512,
+        512,
+    ]
+    assert row_length_for(8, 20) == 20
+
+
 def test_batches_have_one_shape_and_hold_each_target_behind_its_context():
     sequences = [np.arange(10, 10 + size, dtype=np.int32) for size in (5, 17, 9, 3, 30)]
     policy = Policy(length=8, stride=4, prefix="first")
@@ -37,9 +52,7 @@ def test_batches_have_one_shape_and_hold_each_target_behind_its_context():
         for index, ids in enumerate(sequences)
         for window in plan_windows(len(ids), policy, has_prefix=True)
     ]
-    batches = list(
-        build_batches(pack_rows(pieces, 8), sequences, row_length=8, batch_rows=3, prefix_token=1)
-    )
+    batches = list(build_batches(pack_rows(pieces, 8), sequences, row_length=8, batch_rows=3, prefix_token=1))
     assert {batch.token_ids.shape for batch in batches} == {(3, 8)}
     seen = []
     for batch in batches:
@@ -55,12 +68,12 @@ def test_batches_have_one_shape_and_hold_each_target_behind_its_context():
             assert list(asked) == list(ids[window.first_scored : window.end])
             assert list(batch.positions[placement.row, columns]) == list(range(window.inputs))
             assert len(set(batch.segments[placement.row, columns])) == 1
-            seen += [
-                (placement.piece.sequence, token) for token in range(window.first_scored, window.end)
-            ]
+            seen += [(placement.piece.sequence, token) for token in range(window.first_scored, window.end)]
     expected = [(index, token) for index, ids in enumerate(sequences) for token in range(len(ids))]
     assert sorted(seen) == expected
-    assert all((batch.segments == 0).sum() == (batch.segments.size - fed_positions(batch)) for batch in batches)
+    assert all(
+        (batch.segments == 0).sum() == (batch.segments.size - fed_positions(batch)) for batch in batches
+    )
 
 
 def fed_positions(batch) -> int:

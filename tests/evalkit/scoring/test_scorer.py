@@ -32,7 +32,10 @@ def items(texts=TEXTS) -> list[TextItem]:
     return [TextItem(f"t{index}", text, f"c{index % 3}", ("all",)) for index, text in enumerate(texts)]
 
 
-def score(texts, tokenizer, classifier, window=Window(length=24, stride=16), backend=None):
+WINDOW = Window(length=24, stride=16)
+
+
+def score(texts, tokenizer, classifier, window=WINDOW, backend=None):
     backend = backend or ContextBackend(tokenizer.vocab_size, 64)
     records: list[SampleRecord] = []
     tokens: dict[str, TokenRows] = {}
@@ -72,7 +75,8 @@ def test_strided_windows_give_each_token_its_longest_context(tokenizer, classifi
     ids = list(tokenizer.encode(TEXTS[5]).ids)
     assert len(ids) > 30
     for index in (0, 10, 24, 30, len(ids) - 1):
-        # Windows end at 24, 29, 34, ...; a window that ends at `end` is fed the 24 tokens before its last one.
+        # Windows end at 24, 29, 34, ...; a window that ends at `end` is fed the 24 tokens before its last
+        # one.
         end = 24 if index < 24 else min(len(ids), 24 + 5 * math.ceil((index - 23) / 5))
         start = max(0, end - 1 - 24)
         context = ids[start:index] if index >= 24 else [1, *ids[:index]]

@@ -85,5 +85,5 @@ def test_default_window_is_the_models_length():
 
 
 def test_length_above_the_model_is_refused():
-    with pytest.raises(InputError, match="window.length: 300 is above the model's max_length 256"):
+    with pytest.raises(InputError, match=r"window\.length: 300 is above the model's max_length 256"):
         resolve_window(Policy(length=300, stride=300), 256)

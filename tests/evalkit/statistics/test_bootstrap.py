@@ -11,7 +11,9 @@ from evalkit.statistics.bootstrap import cluster_weights, jackknife_errors, repl
 def ratio(size: int, seed: int = 0) -> RatioEstimator:
     generator = np.random.default_rng(seed)
     tokens = np.ceil(generator.lognormal(3, 1, size))
-    return RatioEstimator(tuple(f"{i:05}" for i in range(size)), 2 * tokens + generator.normal(0, 3, size), tokens)
+    return RatioEstimator(
+        tuple(f"{i:05}" for i in range(size)), 2 * tokens + generator.normal(0, 3, size), tokens
+    )
 
 
 def test_each_resample_draws_as_many_clusters_as_there_are():

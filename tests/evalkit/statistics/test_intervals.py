@@ -35,7 +35,9 @@ def test_bootstrap_and_delta_method_agree(transform):
 def test_bounds_are_one_sided_and_inside_the_interval():
     answer = ask(ratio(200))
     assert (answer.interval.sides, answer.bounds.sides) == (2, 1)
-    assert answer.interval.low < answer.bounds.low < ratio(200).value < answer.bounds.high < answer.interval.high
+    assert (
+        answer.interval.low < answer.bounds.low < ratio(200).value < answer.bounds.high < answer.interval.high
+    )
 
 
 def test_equal_seeds_give_equal_intervals_and_the_seed_is_reported():
@@ -79,7 +81,9 @@ def test_undefined_resamples_are_counted_and_too_many_are_no_interval():
     assert answer.interval is None
     assert answer.undefined == pytest.approx(2000 * math.exp(-3), rel=0.3)
     assert answer.reason == f"undefined on {answer.undefined} of 2000 bootstrap resamples"
-    few = RatioEstimator(tuple(f"{i:02}" for i in range(40)), np.arange(40.0), np.r_[np.ones(5), np.zeros(35)])
+    few = RatioEstimator(
+        tuple(f"{i:02}" for i in range(40)), np.arange(40.0), np.r_[np.ones(5), np.zeros(35)]
+    )
     answer = ask(few, "percentile")
     assert answer.interval is not None and 0 < answer.undefined <= 20
 

@@ -101,7 +101,10 @@ def test_other_statistics_that_never_differ_have_no_interval():
 
 def test_few_clusters():
     candidate, baseline = pair()
-    few = [RatioEstimator(CLUSTERS[:9], side.numerators[:9], side.denominators[:9]) for side in (candidate, baseline)]
+    few = [
+        RatioEstimator(CLUSTERS[:9], side.numerators[:9], side.denominators[:9])
+        for side in (candidate, baseline)
+    ]
     found = change(*few)
     assert found.value is not None
     assert found.interval is None and "only 9 independent clusters" in found.interval_reason

@@ -1,0 +1,117 @@
+"""Sessions: ownership, bounds, time."""
+
+import pytest
+
+from sandbox.domain import SessionState
+from sandbox.errors import (
+    CapacityError,
+    SessionBusyError,
+    SessionEndedError,
+    SessionExistsError,
+    UnknownSessionError,
+)
+from sandbox.limits import Limits
+from sandbox.sessions import Session, SessionStore
+
+
+class Bench:
+    """A store with a clock set by hand."""
+
+    def __init__(self, **limits: float) -> None:
+        self.now = 0.0
+        self.released: list[int] = []
+        settings = Limits(max_context_tokens=64, **limits)  # type: ignore[arg-type]
+        self.store = SessionStore(settings, self.released.append, lambda: self.now)
+
+    def open(self, session_id: str = "") -> Session:
+        return self.store.open(session_id, "", "", "")
+
+
+def test_ids_are_given_or_made_and_never_shared() -> None:
+    bench = Bench()
+    assert bench.open("mine").session_id == "mine"
+    assert bench.open().session_id != bench.open().session_id
+    with pytest.raises(SessionExistsError):
+        bench.open("mine")
+
+
+def test_s31_a_new_session_of_an_old_id_has_another_cache_key() -> None:
+    bench = Bench(idle_ttl_s=10)
+    first = bench.open("same")
+    bench.now = 11
+    second = bench.open("same")
+    assert first.cache_key != second.cache_key
+    assert bench.released == [first.cache_key]
+
+
+def test_s12_an_untouched_session_idles_out_and_frees_its_cache() -> None:
+    bench = Bench(idle_ttl_s=10)
+    session, kept = bench.open("a"), bench.open("b")
+    bench.now = 8
+    bench.store.find("b")
+    bench.now = 12
+    bench.store.sweep()
+    assert bench.released == [session.cache_key]
+    with pytest.raises(UnknownSessionError):
+        bench.store.find("a")
+    assert bench.store.find("b") is kept
+
+
+def test_s15_no_session_with_a_turn_in_flight_is_ever_forgotten() -> None:
+    bench = Bench(idle_ttl_s=10, max_sessions=1)
+    session = bench.open("a")
+    with session.lock():
+        bench.now = 100
+        bench.store.sweep()
+        with pytest.raises(CapacityError):
+            bench.open("b")
+        assert bench.store.find("a") is session
+    assert len(bench.store) == 1
+
+
+def test_s15_the_longest_untouched_makes_room_handed_over_ones_first() -> None:
+    bench = Bench(max_sessions=3)
+    sessions = {name: bench.open(name) for name in "abc"}
+    sessions["c"].state = SessionState.HANDED_OVER
+    bench.store.find("a")
+    bench.open("d")
+    bench.open("e")
+    assert bench.released == [sessions["c"].cache_key, sessions["b"].cache_key]
+    assert bench.store.find("a") is sessions["a"]
+    assert len(bench.store) == 3
+
+
+def test_closed_sessions_take_no_place_and_are_bounded_too() -> None:
+    bench = Bench(max_sessions=2)
+    for number in range(5):
+        bench.store.close(bench.open(str(number)))
+    assert len(bench.store) == 0
+    assert bench.store.find("4").state is SessionState.CLOSED
+    with pytest.raises(UnknownSessionError):
+        bench.store.find("2")
+
+
+def test_s13_the_lock_is_exclusive_and_always_given_back() -> None:
+    session = Bench().open()
+    with pytest.raises(ZeroDivisionError), session.lock():
+        with pytest.raises(SessionBusyError), session.lock():
+            pass
+        raise ZeroDivisionError
+    with session.lock():
+        pass
+
+
+def test_a_session_with_a_turn_in_flight_isnt_closed() -> None:
+    bench = Bench()
+    session = bench.open()
+    with session.lock(), pytest.raises(SessionBusyError):
+        bench.store.close(session)
+    bench.store.close(session)
+    with pytest.raises(SessionEndedError):
+        bench.store.require_open(session)
+
+
+def test_a_session_has_a_maximum_of_turns() -> None:
+    bench = Bench(max_session_turns=0)
+    with pytest.raises(SessionEndedError, match="0 turns"):
+        bench.store.require_open(bench.open())

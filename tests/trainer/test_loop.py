@@ -1,0 +1,162 @@
+"""The training loop: what it writes, and that it is reproducible."""
+
+import json
+import math
+
+import mindspore as ms
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from evalkit.errors import InputError
+from trainer.checkpoint import read_checkpoint, saved_steps, step_folder
+from trainer.config import load_config
+from trainer.data.pipeline import prepare
+from trainer.loop import train
+from trainer.model.decoder import CausalLM
+from trainer.model.weights import initialise, load_weights, weights_of
+from trainer.step import TrainStep
+
+
+def read_lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_log_has_a_line_a_step(tiny_run):
+    log = read_lines(tiny_run / "log.jsonl")
+    assert [entry["step"] for entry in log] == list(range(1, 13))
+    fields = "step epoch loss loss_scale overflow grad_norm learning_rate tokens tokens_per_s sample_ids elapsed_ns"
+    assert set(log[0]) == set(fields.split())
+    assert log[-1]["loss"] < log[0]["loss"] and log[-1]["epoch"] > 0
+    assert (
+        log[0]["loss_scale"] == 1024 and log[-1]["loss_scale"] == 4096
+    )  # twice four steps without an overflow
+    assert all(
+        a["tokens"] < b["tokens"] and a["elapsed_ns"] < b["elapsed_ns"]
+        for a, b in zip(log, log[1:], strict=False)
+    )
+
+
+def test_evaluations_are_logged(tiny_run):
+    evaluations = read_lines(tiny_run / "evaluations.jsonl")
+    assert [(entry["step"], entry["trigger"]) for entry in evaluations] == [(6, "every"), (12, "every")]
+    assert all(entry["metrics"][0]["name"] == "perplexity/token" for entry in evaluations)
+    assert evaluations[1]["metrics"][0]["value"] < evaluations[0]["metrics"][0]["value"]
+
+
+def test_the_last_and_the_best_checkpoints_are_kept(tiny_run):
+    best = json.loads((tiny_run / "best.json").read_text())
+    assert best["step"] == 12 and saved_steps(tiny_run) == [8, 12]
+    assert read_checkpoint(tiny_run).path == step_folder(tiny_run, 12)
+    facts = read_checkpoint(tiny_run).meta.training
+    assert facts["steps"] == 12 and facts["seed"] == 7 and len(facts["data_sha256"]) == 1
+    assert math.isfinite(facts["final_loss"]) and facts["final_loss_scale"] == 8192
+
+
+def test_the_same_seed_gives_the_same_weights_bit_for_bit(tiny_run, training_folder, tmp_path):
+    """Also without evaluation and checkpoints in between: neither touches the training (E50)."""
+    config = load_config(training_folder / "config.yaml")
+    plain = config.model_copy(update={"evaluation": None, "checkpoints": None})
+    train(plain, training_folder, tmp_path / "again")
+    name = "checkpoints/step-12/weights.safetensors"
+    assert (tmp_path / "again" / name).read_bytes() == (tiny_run / name).read_bytes()
+
+
+def test_e50_evaluation_with_dropout_leaves_the_training_alone(training_folder, tmp_path):
+    config = load_config(training_folder / "config.yaml")
+    dropout = config.model.model_copy(update={"dropout": 0.3})
+    losses = {}
+    for name, evaluation in (("with", config.evaluation.model_copy(update={"every": 2})), ("without", None)):
+        changed = config.model_copy(
+            update={"model": dropout, "evaluation": evaluation, "checkpoints": None, "steps": 6}
+        )
+        train(changed, training_folder, tmp_path / name)
+        losses[name] = [entry["loss"] for entry in read_lines(tmp_path / name / "log.jsonl")]
+    assert losses["with"] == losses["without"]
+
+
+def test_another_run_folder_is_asked_for(tiny_run, training_folder):
+    with pytest.raises(InputError, match="holds checkpoints already"):
+        train(load_config(training_folder / "config.yaml"), training_folder, tiny_run)
+
+
+class _Small:
+    """A step over a tiny model and its first batches."""
+
+    def __init__(self, folder, **changes):
+        self.config = load_config(folder / "config.yaml").model_copy(update=changes)
+        data = prepare(self.config, folder)
+        spec = self.config.model.spec(data.tokenizer.vocab_size)
+        ms.set_context(mode=ms.GRAPH_MODE)
+        self.model = CausalLM(spec)
+        initialise(self.model, spec, 1)
+        self.model.set_train(True)
+        self.step = TrainStep(self.model, self.config)
+        self.batches = list(data.epoch(self.config, 0))
+        self.data = data
+
+
+def test_an_overflow_skips_the_step_and_lowers_the_scale(training_folder):
+    small = _Small(training_folder)
+    first = small.step(1, [small.batches[0]])
+    before = weights_of(small.model)
+    small.step.scale.scaler.scale_value.set_data(ms.Tensor(3e38, ms.float32))
+    small.step.scale.value = 3e38
+    result = small.step(2, [small.batches[1]])
+    assert not first.overflow and result.overflow and result.grad_norm is None and math.isfinite(result.loss)
+    assert all(np.array_equal(before[name], value) for name, value in weights_of(small.model).items())
+    assert small.step.scale.value == pytest.approx(1.5e38) and small.step.optimizer.applied == 1
+    small.step.scale.scaler.scale_value.set_data(ms.Tensor(1024.0))
+    small.step.scale.value = 1024.0
+    assert not small.step(3, [small.batches[1]]).overflow
+    assert any(not np.array_equal(before[name], value) for name, value in weights_of(small.model).items())
+
+
+def test_accumulated_batches_equal_one_large_batch(training_folder):
+    large = _Small(training_folder, batch_size=8)
+    halves = _Small(training_folder, batch_size=4)
+    # The same rows, cut in another way.
+    one = large.step(1, [large.batches[0]])
+    two = halves.step(1, halves.batches[:2])
+    assert one.loss == pytest.approx(two.loss, rel=1e-6) and one.grad_norm == pytest.approx(
+        two.grad_norm, rel=1e-5
+    )
+    other = weights_of(halves.model)
+    # The first Adam step divides each gradient by its own size, so it is only the sign of noise that may differ.
+    apart = [np.mean(np.abs(value - other[name]) > 1e-4) for name, value in weights_of(large.model).items()]
+    assert max(apart) < 0.02
+
+
+def test_e05_e51_validation_perplexity_is_over_tokens_and_no_row_is_dropped(training_folder, tiny_run):
+    small = _Small(training_folder)
+    validation = small.data.validation
+    assert len(validation) > 1 and not validation[-1].segments.any(axis=1).all()  # the last batch isn't full
+    tokens = sum(batch.weights.sum() for batch in validation)
+    documents = prepare(small.config.model_copy(update={"batch_size": 1}), training_folder).validation
+    assert sum(batch.weights.sum() for batch in documents) == tokens
+    load_weights(small.model, step_folder(tiny_run, 12) / "weights.safetensors")
+    one_row_batches = _Small(training_folder, batch_size=1)
+    load_weights(one_row_batches.model, step_folder(tiny_run, 12) / "weights.safetensors")
+    logged = read_lines(tiny_run / "evaluations.jsonl")[-1]["metrics"][0]["value"]
+    assert small.step.perplexity(validation) == logged
+    assert one_row_batches.step.perplexity(one_row_batches.data.validation) == pytest.approx(logged, rel=1e-5)
+
+
+def test_a_loss_that_is_no_number_ends_the_run(training_folder, tmp_path, monkeypatch):
+    def broken(model, spec, seed):
+        initialise(model, spec, seed)
+        table = model.model.embed_tokens.weight
+        table.set_data(ms.Tensor(np.full(table.shape, np.nan, np.float32)))
+
+    monkeypatch.setattr("trainer.loop.initialise", broken)
+    with pytest.raises(
+        InputError, match=r"step 1: the loss is nan; lower optimizer.learning_rate.*no checkpoint yet"
+    ):
+        train(load_config(training_folder / "config.yaml"), training_folder, tmp_path / "broken")
+
+
+def test_checkpoint_weights_have_hugging_face_names(tiny_run):
+    weights = load_file(step_folder(tiny_run, 12) / "weights.safetensors")
+    assert weights["model.layers.1.self_attn.k_proj.weight"].shape == (8, 16)
+    assert weights["model.layers.0.mlp.gate_proj.weight"].shape == (64, 16)
+    assert "lm_head.weight" not in weights
