@@ -205,7 +205,9 @@ class Bundle:
             with np.load(file, allow_pickle=False) as archive:
                 counts: npt.NDArray[np.int64] = archive["counts"].astype(np.int64)
         except (ValueError, KeyError, EOFError, OSError, zipfile.BadZipFile):
-            raise InputError(f"{file}: not an archive with an array `counts`; export the bundle again") from None
+            raise InputError(
+                f"{file}: not an archive with an array `counts`; export the bundle again"
+            ) from None
         return counts
 
     @cached_property
@@ -225,7 +227,9 @@ class Bundle:
                     word, _, count = row.rstrip("\n").rpartition("\t")
                     counts[word] = int(count)
         except (ValueError, EOFError, OSError):
-            raise InputError(f"{file}: not gzipped lines of WORD<tab>COUNT; export the bundle again") from None
+            raise InputError(
+                f"{file}: not gzipped lines of WORD<tab>COUNT; export the bundle again"
+            ) from None
         return counts
 
 

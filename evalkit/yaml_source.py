@@ -18,7 +18,7 @@ FieldPath = tuple[str | int, ...]
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """SafeLoader that reads `1e-5` as a number (YAML 1.2) and refuses aliases (they can grow without bound)."""
+    """SafeLoader with YAML 1.2's plain scalars, which refuses aliases (they can grow without bound)."""
 
     def compose_node(self, parent: Node | None, index: Any) -> Node | None:
         """Compose one node, as the base class does, but never through an alias."""
@@ -28,15 +28,17 @@ class _StrictLoader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-_StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$"),
-    list("-+0123456789."),
+# Plain scalars as in YAML 1.2: `0123` and `12:30` are texts, not octal and base-60 numbers; `no` and `on` are no booleans.
+_SCALARS = (
+    ("bool", r"^(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    ("int", r"^[-+]?(?:0|[1-9][0-9]*)$", "-+0123456789"),
+    ("float", r"^[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$", "-+.0123456789"),
+    ("float", r"^(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$", "-+."),
+    ("null", r"^(?:~|null|Null|NULL|)$", ["~", "n", "N", ""]),
 )
+_StrictLoader.yaml_implicit_resolvers = {}
+for _name, _pattern, _first in _SCALARS:
+    _StrictLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(_pattern), list(_first))
 
 
 class YamlSource:

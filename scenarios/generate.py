@@ -19,8 +19,8 @@ from scenarios.generator.flow_data import intent_examples, satisfaction_examples
 from scenarios.generator.notes import GLOSSARY, NOTES_EN, NOTES_ZH, evaluation_notes, training_notes
 from scenarios.generator.randomness import part_random
 
-_DIALOGUES = {"en": 4800, "zh": 3200}
-_NOTES = {"en": 500, "zh": 400}
+_DIALOGUES = {"en": 4400, "zh": 3900}
+_NOTES = {"en": 400, "zh": 300}
 _APPLICATIONS = 1600
 _VALIDATION_SHARE = 0.05
 

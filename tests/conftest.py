@@ -6,8 +6,18 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.fixtures import flow_folder, flow_server, server, tiny_bundle
+from tests.trainer.fixtures import tiny_export, tiny_run, training_folder
 
-__all__ = ["flow_folder", "flow_server", "server", "shared_data", "tiny_bundle"]
+__all__ = [
+    "flow_folder",
+    "flow_server",
+    "server",
+    "shared_data",
+    "tiny_bundle",
+    "tiny_export",
+    "tiny_run",
+    "training_folder",
+]
 
 PROJECT = Path(__file__).resolve().parent.parent
 

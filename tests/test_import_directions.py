@@ -41,7 +41,9 @@ def test_relative_imports_are_not_used() -> None:
 HEAVY = ("mindspore", "pandas", "sklearn", "matplotlib", "grpc")
 
 
-@pytest.mark.parametrize("command", ["--help", "run --help", "judge --help", "report --help", "verify --help"])
+@pytest.mark.parametrize(
+    "command", ["--help", "run --help", "judge --help", "report --help", "verify --help"]
+)
 def test_help_loads_nothing_heavy(command: str) -> None:
     program = (
         "import sys\n"
@@ -49,5 +51,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
         f"cli.main({command.split()!r}, standalone_mode=False)\n"
         f"print('HEAVY', [name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+    )
     assert "HEAVY []" in done.stderr

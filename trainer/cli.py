@@ -51,7 +51,7 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Bundle folder; must not exist.")
 @click.option(
-    "--format", "graph_format", default="mindir", show_default=True, help="mindir, or air on Ascend."
+    "--format", "formats", default="mindir", show_default=True, help="Graph formats, separated by commas."
 )
 @click.option("--attention-window", type=click.IntRange(min=1), help="Cut how far back a token sees.")
 @click.option("--name", help="The bundle's name; default: the training run's.")
@@ -59,19 +59,21 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
 def export(
     checkpoint: Path,
     out: Path,
-    graph_format: str,
+    formats: str,
     attention_window: int | None,
     name: str | None,
     as_json: bool,
 ) -> None:
     """Export CHECKPOINT (a step-N folder, or a run folder: its last step) as an evalkit bundle."""
     from trainer.checkpoint import read_checkpoint
+
+    source = read_checkpoint(checkpoint)  # before MindSpore is loaded, so that a wrong path is told at once
     from trainer.export.bundle import export_bundle
 
     bundle = export_bundle(
-        read_checkpoint(checkpoint),
+        source,
         out,
-        graph_format=graph_format,
+        formats=formats.split(","),
         attention_window=attention_window,
         name=name,
     )

@@ -38,7 +38,7 @@ def batch_tensors(batch: Batch) -> tuple[Tensor, ...]:
     return tuple(Tensor(field) for field in fields)
 
 
-class _NllCell(nn.Cell):  # type: ignore[misc]
+class NllCell(nn.Cell):  # type: ignore[misc]
     """Weighted sum of the negative log-probabilities of a batch's targets, a scalar."""
 
     def __init__(self, model: nn.Cell) -> None:
@@ -59,7 +59,7 @@ class _ScaledLossCell(nn.Cell):  # type: ignore[misc]
 
     def __init__(self, model: nn.Cell, scale: LossScale) -> None:
         super().__init__(auto_prefix=False)
-        self.nll = _NllCell(model)
+        self.nll = NllCell(model)
         self.scale = scale
 
     def construct(
@@ -136,7 +136,7 @@ class TrainStep:
         self._model = model
         self._gradients = _GradientCell(model, self.scale, self.optimizer.parameters)
         self._add, self._norm, self._update = _AddCell(), GlobalNorm(), _UpdateCell(self.optimizer)
-        self._nll = _NllCell(model)
+        self._nll = NllCell(model)
 
     def __call__(self, step: int, batches: list[Batch]) -> StepResult:
         """Step number `step` (from 1) over one batch, or over several whose gradients add up."""

@@ -17,6 +17,8 @@ _HEIGHT = 30
 _AXIS_HEIGHT = 20
 _MARGIN = 0.06
 _LOG_FROM_RATIO = 10.0
+# Beyond this a decade is too narrow to be seen, and the quotient nears the end of float64.
+_LOG_TO_RATIO = 1e30
 _MAX_TICKS = 4
 
 Series = Literal["candidate", "baseline"]
@@ -57,7 +59,7 @@ class Scale:
         if not finite:
             return cls(0.0, 1.0, False)
         low, high = min(finite), max(finite)
-        logarithmic = not linear and low > 0 and high / low > _LOG_FROM_RATIO
+        logarithmic = not linear and low > 0 and _LOG_FROM_RATIO < high / low < _LOG_TO_RATIO
         if logarithmic:
             pad = (high / low) ** _MARGIN
             return cls(low / pad, high * pad, True)

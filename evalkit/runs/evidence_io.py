@@ -21,12 +21,46 @@ RecordT = TypeVar("RecordT", SampleRecord, TurnRecord)
 
 # Column types; what isn't named here is nested and stored as JSON text.
 _INTEGERS = frozenset(
-    ["tokens", "scored", "unconditioned", "bytes", "bytes_scored", "words", "elapsed_ns", "trial", "turn_index", "dialogue_turns", "prompt_tokens", "reused_tokens", "generated_tokens", "first_token_ns", "turn_overhead_ns", "total_ns"]
+    [
+        "tokens",
+        "scored",
+        "unconditioned",
+        "bytes",
+        "bytes_scored",
+        "words",
+        "elapsed_ns",
+        "trial",
+        "turn_index",
+        "dialogue_turns",
+        "prompt_tokens",
+        "reused_tokens",
+        "generated_tokens",
+        "first_token_ns",
+        "turn_overhead_ns",
+        "total_ns",
+    ]
 )
 _FLOATS = frozenset({"nll", "satisfaction"})
 _BOOLEANS = frozenset({"from_cache", "handover", "handover_expected"})
 _TEXTS = frozenset(
-    ["sample_id", "kind", "digest", "cluster", "status", "reason", "target", "part", "text", "dialogue_id", "turn_id", "user_text", "finish_reason", "locale", "intent", "intent_expected"]
+    [
+        "sample_id",
+        "kind",
+        "digest",
+        "cluster",
+        "status",
+        "reason",
+        "target",
+        "part",
+        "text",
+        "dialogue_id",
+        "turn_id",
+        "user_text",
+        "finish_reason",
+        "locale",
+        "intent",
+        "intent_expected",
+    ]
 )
 
 

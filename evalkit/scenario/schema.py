@@ -29,7 +29,9 @@ class Window(_Strict):
     @model_validator(mode="after")
     def _stride_fits(self) -> "Window":
         if self.stride > self.length:
-            raise ValueError(f"stride {self.stride} is above length {self.length}: tokens between windows would never be scored")
+            raise ValueError(
+                f"stride {self.stride} is above length {self.length}: tokens between windows would never be scored"
+            )
         return self
 
 
@@ -144,7 +146,9 @@ class Change(_Strict):
     @model_validator(mode="after")
     def _one(self) -> "Change":
         if len([value for value in self.__dict__.values() if value is not None]) != 1:
-            raise ValueError("give exactly one of max_relative_increase, max_relative_decrease, max_increase, max_decrease")
+            raise ValueError(
+                "give exactly one of max_relative_increase, max_relative_decrease, max_increase, max_decrease"
+            )
         return self
 
 
@@ -167,7 +171,9 @@ class Rule(_Strict):
     def _one_condition(self) -> "Rule":
         given = [name for name in ("min", "max", "change", "within_ms") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"give exactly one of min, max, change, within_ms (found: {', '.join(given) or 'none'})")
+            raise ValueError(
+                f"give exactly one of min, max, change, within_ms (found: {', '.join(given) or 'none'})"
+            )
         if (self.within_ms is None) != (self.share is None):
             raise ValueError("within_ms and share go together")
         if (self.metric == "dialogue/pass_hat_k") != (self.k is not None):

@@ -1,6 +1,6 @@
 """Loan applications with a decision that follows a declared rule.
 
-Each of four findings earns 0, 1 or 2 risk points; from `REJECT_FROM` points on the application is rejected. No noise is
+Each of three findings earns 0, 1 or 2 risk points; from `REJECT_FROM` points on the application is rejected. No noise is
 added: whoever knows the rule decides every case. A combination of findings and purpose belongs either to training or to the
 evaluation (see `is_held_out`).
 """
@@ -12,13 +12,12 @@ from random import Random
 from scenarios.generator.randomness import is_held_out
 from scenarios.generator.vocabulary import AMOUNTS
 
-REJECT_FROM = 5
+REJECT_FROM = 4
 LABELS = ("approve", "reject")
 
 # The place of a value is its risk points.
 INCOME = ("good income", "fair income", "low income")
 DEBT = ("no debt", "some debt", "heavy debt")
-JOB = ("permanent job", "temporary job", "no job")
 HISTORY = ("clean history", "late payment", "missed payments")
 PURPOSES = ("car", "house", "kitchen", "journey", "wedding", "boat", "garden", "school")
 
@@ -31,24 +30,24 @@ class Application:
     target: str
 
 
-def all_combinations(*, held_out: bool) -> list[tuple[int, int, int, int, str]]:
-    """Points of income, debt, job and history with a purpose, of training or of the evaluation."""
+def all_combinations(*, held_out: bool) -> list[tuple[int, int, int, str]]:
+    """Points of income, debt and history with a purpose, of training or of the evaluation."""
     points = range(3)
     return [
         combination
-        for combination in product(points, points, points, points, PURPOSES)
+        for combination in product(points, points, points, PURPOSES)
         if is_held_out("application", *map(str, combination)) == held_out
     ]
 
 
-def application(random: Random, combination: tuple[int, int, int, int, str]) -> Application:
+def application(random: Random, combination: tuple[int, int, int, str]) -> Application:
     """Write the application of a combination."""
-    income, debt, job, history, purpose = combination
+    income, debt, history, purpose = combination
     prompt = (
-        f"Loan of €{random.choice(AMOUNTS)} for a {purpose}: {INCOME[income]}, {DEBT[debt]}, {JOB[job]}, "
+        f"Loan of €{random.choice(AMOUNTS)} for a {purpose}: {INCOME[income]}, {DEBT[debt]}, "
         f"{HISTORY[history]}. Decision:"
     )
-    return Application(prompt, LABELS[income + debt + job + history >= REJECT_FROM])
+    return Application(prompt, LABELS[income + debt + history >= REJECT_FROM])
 
 
 def training_texts(random: Random, count: int) -> list[str]:

@@ -32,6 +32,31 @@ def test_reads_numbers_in_exponent_form_without_a_dot(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0123", "0123"),
+        ("12:30", "12:30"),
+        ("no", "no"),
+        ("2026-11-29", "2026-11-29"),
+        ("1_000", "1_000"),
+        ("0", 0),
+        ("-17", -17),
+        ("1.5", 1.5),
+        ("1e-5", 1e-5),
+        ("2.E3", 2000.0),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        (".inf", float("inf")),
+        ("'12'", "12"),
+    ],
+)
+def test_plain_scalars_are_those_of_yaml_1_2(tmp_path: Path, text: str, value: object) -> None:
+    found = YamlSource(write(tmp_path, f"key: {text}\n")).value["key"]
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("version: 1\nversion: 2\n", "file.yaml:2: version: key given twice"),

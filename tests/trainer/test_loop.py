@@ -1,5 +1,6 @@
 """The training loop: what it writes, and that it is reproducible."""
 
+import itertools
 import json
 import math
 
@@ -9,17 +10,11 @@ import pytest
 from safetensors.numpy import load_file
 
 from evalkit.errors import InputError
+from tests.trainer.small_training import SmallTraining, read_lines
 from trainer.checkpoint import read_checkpoint, saved_steps, step_folder
 from trainer.config import load_config
-from trainer.data.pipeline import prepare
 from trainer.loop import train
-from trainer.model.decoder import CausalLM
-from trainer.model.weights import initialise, load_weights, weights_of
-from trainer.step import TrainStep
-
-
-def read_lines(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
+from trainer.model.weights import initialise, weights_of
 
 
 def test_log_has_a_line_a_step(tiny_run):
@@ -32,8 +27,7 @@ def test_log_has_a_line_a_step(tiny_run):
         log[0]["loss_scale"] == 1024 and log[-1]["loss_scale"] == 4096
     )  # twice four steps without an overflow
     assert all(
-        a["tokens"] < b["tokens"] and a["elapsed_ns"] < b["elapsed_ns"]
-        for a, b in zip(log, log[1:], strict=False)
+        a["tokens"] < b["tokens"] and a["elapsed_ns"] < b["elapsed_ns"] for a, b in itertools.pairwise(log)
     )
 
 
@@ -62,42 +56,13 @@ def test_the_same_seed_gives_the_same_weights_bit_for_bit(tiny_run, training_fol
     assert (tmp_path / "again" / name).read_bytes() == (tiny_run / name).read_bytes()
 
 
-def test_e50_evaluation_with_dropout_leaves_the_training_alone(training_folder, tmp_path):
-    config = load_config(training_folder / "config.yaml")
-    dropout = config.model.model_copy(update={"dropout": 0.3})
-    losses = {}
-    for name, evaluation in (("with", config.evaluation.model_copy(update={"every": 2})), ("without", None)):
-        changed = config.model_copy(
-            update={"model": dropout, "evaluation": evaluation, "checkpoints": None, "steps": 6}
-        )
-        train(changed, training_folder, tmp_path / name)
-        losses[name] = [entry["loss"] for entry in read_lines(tmp_path / name / "log.jsonl")]
-    assert losses["with"] == losses["without"]
-
-
 def test_another_run_folder_is_asked_for(tiny_run, training_folder):
     with pytest.raises(InputError, match="holds checkpoints already"):
         train(load_config(training_folder / "config.yaml"), training_folder, tiny_run)
 
 
-class _Small:
-    """A step over a tiny model and its first batches."""
-
-    def __init__(self, folder, **changes):
-        self.config = load_config(folder / "config.yaml").model_copy(update=changes)
-        data = prepare(self.config, folder)
-        spec = self.config.model.spec(data.tokenizer.vocab_size)
-        ms.set_context(mode=ms.GRAPH_MODE)
-        self.model = CausalLM(spec)
-        initialise(self.model, spec, 1)
-        self.model.set_train(True)
-        self.step = TrainStep(self.model, self.config)
-        self.batches = list(data.epoch(self.config, 0))
-        self.data = data
-
-
 def test_an_overflow_skips_the_step_and_lowers_the_scale(training_folder):
-    small = _Small(training_folder)
+    small = SmallTraining(training_folder)
     first = small.step(1, [small.batches[0]])
     before = weights_of(small.model)
     small.step.scale.scaler.scale_value.set_data(ms.Tensor(3e38, ms.float32))
@@ -113,8 +78,8 @@ def test_an_overflow_skips_the_step_and_lowers_the_scale(training_folder):
 
 
 def test_accumulated_batches_equal_one_large_batch(training_folder):
-    large = _Small(training_folder, batch_size=8)
-    halves = _Small(training_folder, batch_size=4)
+    large = SmallTraining(training_folder, batch_size=8)
+    halves = SmallTraining(training_folder, batch_size=4)
     # The same rows, cut in another way.
     one = large.step(1, [large.batches[0]])
     two = halves.step(1, halves.batches[:2])
@@ -125,21 +90,6 @@ def test_accumulated_batches_equal_one_large_batch(training_folder):
     # The first Adam step divides each gradient by its own size, so it is only the sign of noise that may differ.
     apart = [np.mean(np.abs(value - other[name]) > 1e-4) for name, value in weights_of(large.model).items()]
     assert max(apart) < 0.02
-
-
-def test_e05_e51_validation_perplexity_is_over_tokens_and_no_row_is_dropped(training_folder, tiny_run):
-    small = _Small(training_folder)
-    validation = small.data.validation
-    assert len(validation) > 1 and not validation[-1].segments.any(axis=1).all()  # the last batch isn't full
-    tokens = sum(batch.weights.sum() for batch in validation)
-    documents = prepare(small.config.model_copy(update={"batch_size": 1}), training_folder).validation
-    assert sum(batch.weights.sum() for batch in documents) == tokens
-    load_weights(small.model, step_folder(tiny_run, 12) / "weights.safetensors")
-    one_row_batches = _Small(training_folder, batch_size=1)
-    load_weights(one_row_batches.model, step_folder(tiny_run, 12) / "weights.safetensors")
-    logged = read_lines(tiny_run / "evaluations.jsonl")[-1]["metrics"][0]["value"]
-    assert small.step.perplexity(validation) == logged
-    assert one_row_batches.step.perplexity(one_row_batches.data.validation) == pytest.approx(logged, rel=1e-5)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(training_folder, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from tests.trainer.models import FAMILIES, packed_rows, random_model, small_spec
 from tests.trainer.reference import forward, log_softmax
 from trainer.config import count_parameters
 from trainer.model.attention import HIDDEN, attention_mask
-from trainer.step import _NllCell
+from trainer.step import NllCell
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -39,7 +39,7 @@ def test_gradients_equal_differences_of_the_reference(name):
     token_ids, targets, positions, segments = packed_rows()
     weights = (segments > 0).astype(np.float32)
     parameters = model.trainable_params()
-    differentiate = ms.value_and_grad(_NllCell(model), None, parameters)
+    differentiate = ms.value_and_grad(NllCell(model), None, parameters)
     loss, gradients = differentiate(*tensors(token_ids, targets, positions, segments, weights))
 
     def reference_loss(values):

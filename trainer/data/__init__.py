@@ -1,1 +1,1 @@
-
+"""From data files to batches: corpus, tokenizer, documents, packing."""

@@ -1,1 +1,1 @@
-
+"""Export of a checkpoint: its graphs, their parity, the bundle folder."""

@@ -1,6 +1,7 @@
 """Export: a checkpoint becomes a bundle folder, whole or not at all."""
 
 import shutil
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def export_bundle(
     checkpoint: Checkpoint,
     out: Path,
     *,
-    graph_format: str = "mindir",
+    formats: Sequence[str] = ("mindir",),
     attention_window: int | None = None,
     name: str | None = None,
 ) -> Bundle:
@@ -59,7 +60,7 @@ def export_bundle(
     Args:
         checkpoint: what to export.
         out: the bundle folder; must not exist.
-        graph_format: mindir; air only on an Ascend device.
+        formats: graph formats; mindir is the one that this version writes.
         attention_window: how far back a token sees, itself included; None keeps the checkpoint's own. Another window
             makes another model with another digest.
         name: the bundle's name; None keeps the checkpoint's.
@@ -67,7 +68,7 @@ def export_bundle(
     Raises:
         InputError: `out` exists, the format isn't possible here, or parity is worse than allowed.
     """
-    _check_format(graph_format)
+    _check_formats(formats)
     meta = checkpoint.meta
     spec = meta.model
     if attention_window is not None:
@@ -105,14 +106,12 @@ def export_bundle(
     return load_bundle(out)
 
 
-def _check_format(graph_format: str) -> None:
-    if graph_format == "mindir":
-        return
-    if graph_format != "air":
-        raise InputError(f"--format {graph_format}: unknown format; use mindir")
-    if context.get_context("device_target") != "Ascend":
-        raise InputError("--format air: AIR can only be exported on an Ascend device; use mindir here")
-    raise InputError("--format air: isn't supported in this version; use mindir")
+def _check_formats(formats: Sequence[str]) -> None:
+    for name in formats:
+        if name == "air" and context.get_context("device_target") != "Ascend":
+            raise InputError("--format air: AIR can only be exported on an Ascend device; use mindir here")
+        if name != "mindir":
+            raise InputError(f"--format {name}: this version writes mindir only; use mindir")
 
 
 def _write_graphs(

@@ -5,7 +5,36 @@ import pytest
 from evalkit.errors import InputError
 from evalkit.metrics.registry import SPECS, TOKEN_CLASSES, metric_names, spec_for
 
-DESIGN = ["perplexity/token", "perplexity/word", "perplexity/byte", "bits_per_byte", "perplexity/long_tail", "perplexity/without_oov", "rate/oov", "logits/entropy", "logits/margin", "logits/rank", "logits/top_k_accuracy", "logits/entropy/domain", "risk/high_risk_recall", "risk/false_reject_rate", "risk/precision", "risk/auc", "dialogue/pass_hat_k", "dialogue/consistency", "dialogue/handover_precision", "dialogue/handover_recall", "dialogue/late_turns", "dialogue/satisfaction", "dialogue/resolution_rate", "dialogue/resolution_turns", "latency/first_token", "latency/turn_overhead", "latency/per_token", "cache/reuse_ratio"]
+DESIGN = [
+    "perplexity/token",
+    "perplexity/word",
+    "perplexity/byte",
+    "bits_per_byte",
+    "perplexity/long_tail",
+    "perplexity/without_oov",
+    "rate/oov",
+    "logits/entropy",
+    "logits/margin",
+    "logits/rank",
+    "logits/top_k_accuracy",
+    "logits/entropy/domain",
+    "risk/high_risk_recall",
+    "risk/false_reject_rate",
+    "risk/precision",
+    "risk/auc",
+    "dialogue/pass_hat_k",
+    "dialogue/consistency",
+    "dialogue/handover_precision",
+    "dialogue/handover_recall",
+    "dialogue/late_turns",
+    "dialogue/satisfaction",
+    "dialogue/resolution_rate",
+    "dialogue/resolution_turns",
+    "latency/first_token",
+    "latency/turn_overhead",
+    "latency/per_token",
+    "cache/reuse_ratio",
+]
 
 
 @pytest.mark.parametrize("name", DESIGN)

@@ -1,0 +1,114 @@
+"""The command line, as a user meets it: in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from evalkit.bundle import load_bundle
+from tests.trainer.fixtures import CONFIG
+
+PROJECT = Path(__file__).resolve().parents[2]
+
+
+def trainer(*arguments, cwd=None):
+    command = [sys.executable, "-m", "trainer", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=cwd, env=environment, check=False
+    )
+
+
+def fails_in_one_line(result, message):
+    assert result.returncode == 2, result.stderr
+    assert result.stdout == ""
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1 and message in lines[0], result.stderr
+
+
+def test_train_export_generate(training_folder, tiny_export, tmp_path):
+    """From the configuration to a text, in three commands; another process makes the same model, bit for bit."""
+    run, bundle = tmp_path / "run", tmp_path / "bundle"
+    config = tmp_path / "config.yaml"
+    names = CONFIG.replace("[train.jsonl]", f"[{training_folder / 'train.jsonl'}]")
+    config.write_text(
+        names.replace("[validation.jsonl]", f"[{training_folder / 'validation.jsonl'}]") + "out: run\n"
+    )
+    trained = trainer("train", config, cwd="/")
+    assert trained.returncode == 0, trained.stderr
+    assert trained.stdout.splitlines()[-1] == f"checkpoint: {run}/checkpoints/step-12"
+    assert "step 12/12  loss " in trained.stderr and "tokens/s" in trained.stderr
+    exported = trainer(
+        "export", run / "checkpoints" / "step-12", "--out", bundle, "--name", "tiny-b", "--json"
+    )
+    assert exported.returncode == 0, exported.stderr
+    report = json.loads(exported.stdout)
+    assert (
+        report["model_digest"] == load_bundle(bundle).model_digest and report["max_abs_logprob_diff"] < 1e-4
+    )
+    assert load_bundle(bundle).manifest.name == "tiny-b"
+    generated = trainer(
+        "generate", bundle, "--prompt", "I am Tom from Bonn.", "--chat", "--max-new-tokens", 5, "--json"
+    )
+    assert generated.returncode == 0, generated.stderr
+    assert set(json.loads(generated.stdout)) == {"text", "token_ids", "prompt_token_ids", "finish_reason"}
+
+
+def test_help_is_quick_and_loads_no_mindspore():
+    began = time.monotonic()
+    code = "import sys, runpy; sys.argv = ['trainer', '--help']\ntry:\n runpy.run_module('trainer', run_name='__main__')\nexcept SystemExit: pass\n"
+    result = subprocess.run(
+        [sys.executable, "-c", code + "assert 'mindspore' not in sys.modules"],
+        capture_output=True,
+        text=True,
+        cwd=PROJECT,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert "train" in result.stdout and "export" in result.stdout and "generate" in result.stdout
+    assert time.monotonic() - began < 5  # the measured figure is far below; this only catches an accident
+
+
+def test_missing_and_broken_inputs(tmp_path):
+    (tmp_path / "broken.yaml").write_text("version: [1\n")
+    (tmp_path / "binary.yaml").write_bytes(b"\x00\xff\xfe")
+    (tmp_path / "doubled.yaml").write_text(CONFIG + "steps: 5\n")
+    (tmp_path / "no_data.yaml").write_text(CONFIG + "out: run\n")
+    (tmp_path / "no_out.yaml").write_text(CONFIG)
+    fails_in_one_line(trainer("train", tmp_path / "none.yaml"), "none.yaml: no such file")
+    fails_in_one_line(trainer("train", tmp_path / "broken.yaml"), "broken.yaml:2: broken YAML")
+    fails_in_one_line(trainer("train", tmp_path / "binary.yaml"), "not UTF-8")
+    fails_in_one_line(trainer("train", tmp_path / "doubled.yaml"), "steps: key given twice")
+    fails_in_one_line(trainer("train", tmp_path / "no_out.yaml"), "names no run folder")
+    fails_in_one_line(trainer("train", tmp_path / "no_data.yaml"), "train.jsonl: no such file")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("export", "none", "--out", "b"), "none: no such checkpoint folder"),
+        (("export", ".", "--out", "b"), "neither a checkpoint nor a run"),
+        (("generate", "none", "--prompt", "a"), "none: no such checkpoint folder"),
+        (("generate", "none", "--prompt", "a", "--top-p", "0"), "--top-p"),
+        (("train",), "CONFIG"),
+        (("tune",), "tune"),
+    ],
+)
+def test_wrong_usage(arguments, message, tmp_path):
+    fails_in_one_line(trainer(*arguments, cwd=tmp_path), message)
+
+
+def test_air_and_unknown_formats_are_refused(tiny_run, tmp_path):
+    fails_in_one_line(
+        trainer("export", tiny_run, "--out", tmp_path / "b", "--format", "air"),
+        "only be exported on an Ascend",
+    )
+    fails_in_one_line(
+        trainer("export", tiny_run, "--out", tmp_path / "b", "--format", "mindir,pickle"),
+        "writes mindir only",
+    )
