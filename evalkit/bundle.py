@@ -29,6 +29,8 @@ WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
 TOKEN_COUNTS = "token_counts.npz"
 WORD_COUNTS = "word_counts.tsv.gz"
+# The role of the ONNX twin of the `score` graph.
+SCORE_ONNX = "score_onnx"
 
 _MAX_MANIFEST_BYTES = 8 << 20
 

@@ -1,20 +1,26 @@
 """The `evalkit` command line: each command is a thin shell over a function."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from evalkit.console import progress_bars, run
 from evalkit.errors import ExitCode, InputError
+from evalkit.output import exit_code, print_json, show_outcome, show_rules
 
 if TYPE_CHECKING:
-    from evalkit.gate.verdict import Verdict
-    from evalkit.scenario.schema import Window
+    from evalkit.backends.choice import BackendName
 
 _PATH = click.Path(path_type=Path)
-_EXIT_BY_VERDICT = {"PASS": ExitCode.OK, "FAIL": ExitCode.FAIL, "INCONCLUSIVE": ExitCode.INCONCLUSIVE}
 _FORMATS = ("html", "markdown", "junit")
+_BACKEND = click.option(
+    "--backend",
+    type=click.Choice(["mindir", "onnx"]),
+    default="mindir",
+    show_default=True,
+    help="Which of the bundle's score graphs is run.",
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,6 +41,7 @@ def cli() -> None:
     "--sandbox", metavar="ADDR", help="Replay the candidate's dialogues against this running sandbox."
 )
 @click.option("--tokens", is_flag=True, help="Keep per-token statistics (tokens.parquet).")
+@_BACKEND
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run_command(
     scenario: Path,
@@ -43,6 +50,7 @@ def run_command(
     out: Path | None,
     sandbox: str | None,
     tokens: bool,
+    backend: "BackendName",
     as_json: bool,
 ) -> int:
     """Measure candidate and baseline, compare, judge, report."""
@@ -60,25 +68,38 @@ def run_command(
         out=out,
         sandbox_address=sandbox,
         keep_tokens=tokens,
+        backend=backend,
     )
     with progress_bars() as progress:
         outcome = run_scenario(request, progress)
-    report = outcome.reports.get("html") or next(iter(outcome.reports.values()), None)
-    if as_json:
-        _print_json(
-            {
-                "verdict": outcome.verdict_text,
-                "run": str(outcome.folder.path),
-                "report": None if report is None else str(report),
-                "rules": [] if outcome.verdict is None else outcome.verdict.to_dict()["rules"],
-            }
-        )
-    else:
-        if outcome.verdict is not None:
-            _show_rules(outcome.verdict)
-        click.echo(f"verdict: {outcome.verdict_text}")
-        click.echo(f"report: {report or 'none'}")
-    return _exit_code(outcome.verdict)
+    return show_outcome(outcome, as_json)
+
+
+@cli.command()
+@click.argument("run_folder", metavar="RUN", type=_PATH)
+@click.option(
+    "--sandbox", metavar="ADDR", help="Replay the candidate's dialogues against this running sandbox."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def resume(run_folder: Path, sandbox: str | None, as_json: bool) -> int:
+    """Finish an interrupted run; refused if model, data, flow or code changed."""
+    from evalkit.runs.folder import RunFolder
+    from evalkit.runs.resume import resume_run
+
+    with progress_bars() as progress:
+        outcome = resume_run(RunFolder(run_folder), progress, sandbox)
+    return show_outcome(outcome, as_json)
+
+
+@cli.command()
+@click.argument("run_folder", metavar="RUN", type=_PATH)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def rescore(run_folder: Path, as_json: bool) -> int:
+    """Compute a run's metrics again from its evidence, without the model; seal, judge and report again."""
+    from evalkit.runs.folder import RunFolder
+    from evalkit.runs.rescore import rescore as rescore_run
+
+    return show_outcome(rescore_run(RunFolder(run_folder)), as_json)
 
 
 @cli.command()
@@ -91,20 +112,31 @@ def run_command(
     metavar="L/S/PREFIX",
     help="Length, stride and first|every|none  [default: the model's max_length].",
 )
+@_BACKEND
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def score(model: Path, data: Path, out: Path | None, tokens: bool, window: str | None, as_json: bool) -> None:
+def score(
+    model: Path,
+    data: Path,
+    out: Path | None,
+    tokens: bool,
+    window: str | None,
+    backend: "BackendName",
+    as_json: bool,
+) -> None:
     """Score texts alone: perplexity by token class, bits per byte, logits statistics.
 
     The text is scored as it stands, special tokens written in it included.
     """
     from evalkit.runs.orchestrate import score_file
+    from evalkit.scoring.windows import parse_window
 
     if tokens and out is None:
         raise InputError("--tokens: per-token statistics need a place; add --out RUN")
+    asked = None if window is None else parse_window(window)
     with progress_bars() as progress:
-        results = score_file(model, data, out, _parse_window(window), tokens, progress)
+        results = score_file(model, data, out, asked, tokens, progress, backend)
     if as_json:
-        _print_json(results.to_dict())
+        print_json(results.to_dict())
     else:
         from evalkit.report.terminal import print_metrics
 
@@ -130,11 +162,31 @@ def judge(run_folder: Path, baseline: Path | None, policy: Path | None, as_json:
         # Against another run's evidence the verdict isn't a fact of this folder, so it is printed, not kept.
         store_verdict(folder, verdict)
     if as_json:
-        _print_json(verdict.to_dict())
+        print_json(verdict.to_dict())
     else:
-        _show_rules(verdict)
+        show_rules(verdict)
         click.echo(f"verdict: {verdict.verdict}")
-    return _exit_code(verdict)
+    return exit_code(verdict)
+
+
+@cli.command()
+@click.argument("first", metavar="RUN_A", type=_PATH)
+@click.argument("second", metavar="RUN_B", type=_PATH)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def compare(first: Path, second: Path, as_json: bool) -> None:
+    """Compare the candidates of two runs sample by sample: A - B with intervals and p-values."""
+    from evalkit.runs.comparing import compare_runs
+    from evalkit.runs.folder import RunFolder
+
+    found = compare_runs(RunFolder(first), RunFolder(second))
+    if as_json:
+        print_json(found.to_dict())
+        return
+    from evalkit.report.terminal import print_differences
+
+    print_differences(found)
+    if found.same_model:
+        click.echo(f"both runs measured the same model: {found.comparison.model_digest}")
 
 
 @cli.command()
@@ -165,12 +217,30 @@ def verify(run_folder: Path, as_json: bool) -> int:
 
     differences = verify_run(RunFolder(run_folder))
     if as_json:
-        _print_json({"verified": not differences, "differences": [str(item) for item in differences]})
+        print_json({"verified": not differences, "differences": [str(item) for item in differences]})
     else:
         for item in differences:
             click.echo(f"differs: {item}")
         click.echo("verified: no" if differences else "verified: yes")
     return int(ExitCode.FAIL if differences else ExitCode.OK)
+
+
+@cli.command()
+@click.argument("scenario", type=_PATH)
+@click.option("--pilot", metavar="RUN", type=_PATH, help="Take values and spreads from this run.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def power(scenario: Path, pilot: Path | None, as_json: bool) -> None:
+    """Before running: the sample size that decides each rule with 95 % power, and the power at hand."""
+    from evalkit.runs.power import scenario_power
+    from evalkit.scenario.loader import load_scenario
+
+    found = scenario_power(load_scenario(scenario), pilot)
+    if as_json:
+        print_json({"rules": [item.to_dict() for item in found]})
+        return
+    from evalkit.report.terminal import print_power
+
+    print_power(found)
 
 
 @cli.command()
@@ -183,7 +253,7 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
 
     found = validate_file(file, run_self_test=self_test)
     if as_json:
-        _print_json(
+        print_json(
             {
                 "kind": found.kind,
                 "digest": found.digest,
@@ -197,44 +267,6 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
         talk = f", {found.dialogues} dialogues" if found.dialogues else ""
         click.echo(f"{found.kind}: {'self-test failed' if found.problems else 'ok'}{talk}")
     return int(ExitCode.INPUT if found.problems else ExitCode.OK)
-
-
-def _parse_window(text: str | None) -> "Window | None":
-    if text is None:
-        return None
-    from pydantic import ValidationError
-
-    from evalkit.scenario.schema import Window
-
-    parts = text.split("/")
-    try:
-        length, stride, prefix = int(parts[0]), int(parts[1]), parts[2]
-        if len(parts) != 3:
-            raise IndexError
-        return Window.model_validate({"length": length, "stride": stride, "prefix": prefix})
-    except (ValueError, IndexError) as error:
-        detail = ""
-        if isinstance(error, ValidationError):
-            detail = f": {error.errors(include_url=False)[0]['msg'].removeprefix('Value error, ')}"
-        raise InputError(
-            f"--window {text}: LENGTH/STRIDE/PREFIX is needed, e.g. 512/512/first{detail}"
-        ) from None
-
-
-def _show_rules(verdict: "Verdict") -> None:
-    from evalkit.report.terminal import print_rules
-
-    print_rules(verdict)
-
-
-def _exit_code(verdict: "Verdict | None") -> int:
-    return int(ExitCode.OK if verdict is None else _EXIT_BY_VERDICT[verdict.verdict])
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    import json
-
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.fixtures import flow_folder, flow_server, server, tiny_bundle
+from tests.support.real_models import smollm2_bundle, smollm2_file, stories_bundle
 from tests.trainer.fixtures import tiny_export, tiny_run, training_folder
 
 __all__ = [
@@ -13,6 +14,9 @@ __all__ = [
     "flow_server",
     "server",
     "shared_data",
+    "smollm2_bundle",
+    "smollm2_file",
+    "stories_bundle",
     "tiny_bundle",
     "tiny_export",
     "tiny_run",

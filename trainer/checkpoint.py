@@ -77,26 +77,22 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What stays the same in all checkpoints of a run."""
+    """What stays the same in all checkpoints of a run; a converted model has no training frequencies."""
 
     name: str
     model: ModelSpec
     tokenizer: TokenizerSpec
     config: dict[str, Any]
     tokenizer_json: bytes
-    token_counts: bytes
-    word_counts: bytes
+    token_counts: bytes | None
+    word_counts: bytes | None
     probe: Probe
 
     def write(self, folder: Path, weights: bytes, training: dict[str, Any]) -> None:
         """Write the checkpoint folder; it appears whole or not at all."""
-        contents = {
-            WEIGHTS: weights,
-            TOKENIZER: self.tokenizer_json,
-            TOKEN_COUNTS: self.token_counts,
-            WORD_COUNTS: self.word_counts,
-            PROBE: self.probe.to_bytes(),
-        }
+        contents = {WEIGHTS: weights, TOKENIZER: self.tokenizer_json, PROBE: self.probe.to_bytes()}
+        counts = {TOKEN_COUNTS: self.token_counts, WORD_COUNTS: self.word_counts}
+        contents |= {name: data for name, data in counts.items() if data is not None}
         files = {
             name: FileSpec(sha256=sha256_bytes(data), bytes=len(data)) for name, data in contents.items()
         }
@@ -150,7 +146,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
             )
         folder = step_folder(path, steps[-1])
     meta = _read_meta(folder / META)
-    for name in (WEIGHTS, TOKENIZER, TOKEN_COUNTS, WORD_COUNTS, PROBE):
+    for name in {WEIGHTS, TOKENIZER, PROBE, *meta.files}:
         _check_file(folder / name, meta.files.get(name))
     return Checkpoint(path=folder, meta=meta)
 

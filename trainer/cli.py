@@ -48,6 +48,26 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
 
 
 @cli.command()
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Checkpoint folder; must not exist."
+)
+@click.option("--name", help="The model's name; default: the source's.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+def convert(source: Path, out: Path, name: str | None, as_json: bool) -> None:
+    """Convert SOURCE (a Hugging Face folder of a Llama model, or a Llama-family GGUF file) to a checkpoint."""
+    from trainer.convert import convert as convert_model
+
+    checkpoint = convert_model(source, out, name=name)
+    model = checkpoint.meta.model
+    if as_json:
+        click.echo(json.dumps({"checkpoint": str(out), "parameters": model.parameters}))
+        return
+    say(f"{model.parameters:,} parameters, {model.layers} layers of {model.hidden_size}")
+    click.echo(f"checkpoint: {out}")
+
+
+@cli.command()
 @click.argument("checkpoint", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Bundle folder; must not exist.")
 @click.option(

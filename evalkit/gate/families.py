@@ -8,6 +8,7 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "logits": ("text",),
     "robustness": ("text",),
     "risk": ("risk",),
+    "calibration": ("risk",),
     "dialogue": ("turn",),
     "latency": ("turn",),
     "cache": ("turn",),
@@ -24,6 +25,6 @@ NOUNS = {"text": "texts", "risk": "decisions", "turn": "dialogues"}
 def evidence_kinds(metric: str) -> tuple[str, ...]:
     """The kinds of evidence (text, risk, turn) under a metric.
 
-    Every kind where the name doesn't say (calibration/*, business/*), so that an error anywhere is seen.
+    Every kind where the name doesn't say (business/*, own/*), so that an error anywhere is seen.
     """
     return _KINDS.get(metric.partition("/")[0], _ALL)

@@ -1,5 +1,6 @@
 """The release policy: read from its file, checked against the registry, named by its digest."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
 from evalkit.gate.condition import Condition
 from evalkit.metrics.registry import spec_for
+from evalkit.metrics.spec import DECLARED_PREFIXES, MetricSpec
 from evalkit.scenario.schema import Policy, Rule
 from evalkit.yaml_source import FieldPath, YamlSource
 
@@ -21,41 +23,56 @@ def policy_digest(policy: Policy) -> str:
     return sha256_json(resolve_policy(policy))
 
 
-def load_policy(path: Path) -> Policy:
+def load_policy(path: Path, declared: Mapping[str, MetricSpec] | None = None) -> Policy:
     """Read a policy from a file of its own.
+
+    Args:
+        path: the file.
+        declared: see `check_policy`.
 
     Raises:
         InputError: the first problem, with file, line and field path.
     """
     source = YamlSource(path)
     policy = source.parse(Policy)
-    check_policy(policy, source, ())
+    check_policy(policy, source, (), declared)
     return policy
 
 
-def check_policy(policy: Policy, source: YamlSource, at: FieldPath) -> None:
+def check_policy(
+    policy: Policy, source: YamlSource, at: FieldPath, declared: Mapping[str, MetricSpec] | None = None
+) -> None:
     """Check what the schema can't: that every rule can fail at all.
 
     Args:
         policy: to be checked.
         source: the file that holds it, for line numbers.
         at: where in the file it stands, e.g. ("gate",).
+        declared: metrics of the scenario's own; None where no scenario is at hand.
 
     Raises:
         InputError: the first problem.
     """
     for index, rule in enumerate(policy.rules):
-        problem = rule_problem(rule)
+        problem = rule_problem(rule, declared)
         if problem is not None:
             field, message = problem
             raise source.error((*at, "rules", index, *field), message)
 
 
-def rule_problem(rule: Rule) -> tuple[FieldPath, str] | None:
+def rule_problem(
+    rule: Rule, declared: Mapping[str, MetricSpec] | None = None
+) -> tuple[FieldPath, str] | None:
     """The field and what is wrong with it, or None."""
     condition = Condition.of(rule)
+    if rule.metric.startswith(DECLARED_PREFIXES):
+        if declared is None:
+            return None
+        if rule.metric not in declared:
+            known = ", ".join(declared) or "none"
+            return (("metric",), f"the scenario doesn't declare {rule.metric} (it declares: {known})")
     try:
-        spec = spec_for(rule.metric)
+        spec = (declared or {}).get(rule.metric) or spec_for(rule.metric)
     except InputError as error:
         return (("metric",), str(error))
     if condition.kind == "change" and condition.direction != spec.direction:

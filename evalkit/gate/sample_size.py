@@ -1,15 +1,10 @@
 """How many samples decide a rule, if what was observed is true."""
 
 import math
-from statistics import NormalDist
 
 from evalkit.gate.condition import Condition
 from evalkit.metrics.result import Interval
-
-POWER = 0.95
-_LARGEST = 10**9
-# Above this many trials a binomial is as good as normal, and the exact search would be slow.
-_EXACT_LIMIT = 20_000
+from evalkit.statistics.power import LARGEST_N, deciding_trials, error_of_bound, error_ratio
 
 
 def deciding_n(
@@ -37,55 +32,11 @@ def deciding_n(
     exact = bounds.method.startswith("exact-binomial")
     if exact and (bounds.method == "exact-binomial" or value in (0.0, 1.0)):
         trials = n if bounds.method == "exact-binomial" or not clusters else clusters
-        enough = _deciding_trials(condition.threshold, value, bounds.confidence)
+        enough = deciding_trials(condition.threshold, value, bounds.confidence)
         return None if enough is None else max(n + 1, math.ceil(enough * n / trials))
     end = bounds.low if value > condition.threshold else bounds.high
     if end is None or not math.isfinite(end):
         return None
-    normal = NormalDist()
-    spread = abs(value - end) / normal.inv_cdf(bounds.confidence)
-    factor = (normal.inv_cdf(bounds.confidence) + normal.inv_cdf(POWER)) * spread / distance
-    needed = n * factor * factor
-    return max(n + 1, math.ceil(needed)) if needed <= _LARGEST else None
-
-
-def _deciding_trials(threshold: float, share: float, confidence: float) -> int | None:
-    """Smallest number of trials whose exact bound is beyond `threshold` with 95 % power at `share`."""
-    # Decided on the far side of the threshold is the mirror image of decided on the near side.
-    if share < threshold:
-        threshold, share = 1 - threshold, 1 - share
-    if not 0 < threshold < 1:
-        return None
-    start = _normal_trials(threshold, share, confidence)
-    if start > _EXACT_LIMIT:
-        return start if start <= _LARGEST else None
-    trials = max(1, start // 2)
-    while not _power(trials, threshold, share, confidence) >= POWER:
-        trials += 1
-        if trials > 4 * start + 1000:
-            return None
-    return trials
-
-
-def _normal_trials(threshold: float, share: float, confidence: float) -> int:
-    normal = NormalDist()
-    at_threshold = normal.inv_cdf(confidence) * math.sqrt(threshold * (1 - threshold))
-    at_share = normal.inv_cdf(POWER) * math.sqrt(share * (1 - share))
-    return math.ceil(((at_threshold + at_share) / (share - threshold)) ** 2)
-
-
-def _power(trials: int, threshold: float, share: float, confidence: float) -> float:
-    """Probability that the exact lower bound of `trials` outcomes at `share` lies above `threshold`."""
-    from scipy.special import bdtrc
-
-    # The lower bound is above the threshold exactly when P(at least s | threshold) < 1 - confidence.
-    low, high = 0, trials + 1
-    while low < high:
-        middle = (low + high) // 2
-        if middle > 0 and float(bdtrc(middle - 1, trials, threshold)) < 1 - confidence:
-            high = middle
-        else:
-            low = middle + 1
-    if low > trials:
-        return 0.0
-    return float(bdtrc(low - 1, trials, share)) if low > 0 else 1.0
+    error = error_of_bound(value, end, bounds.confidence)
+    needed = n * error_ratio(distance, error, bounds.confidence)
+    return max(n + 1, math.ceil(needed)) if needed <= LARGEST_N else None

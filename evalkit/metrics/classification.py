@@ -1,4 +1,4 @@
-"""Labelled decisions: recall, false rejects, precision and AUC at a threshold that the calibration part
+"""Labelled decisions: recall, false rejects, precision, cost and AUC at a threshold that the calibration part
 chooses.
 
 P(high risk) is the softmax over the labels' log-probabilities. The threshold is the highest one at which the
@@ -19,11 +19,13 @@ from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import SampleRecord
 
 IndexArray = npt.NDArray[np.intp]
-Statistic = Literal["recall", "false_reject_rate", "precision"]
+Statistic = Literal["recall", "false_reject_rate", "precision", "cost"]
 
 # Weighted counts are whole numbers, the wanted recall times their sum isn't: a hair of rounding must not cost
 # one.
 _ROUNDING = 1e-9
+
+_NO_COSTS = "the scenario declares no cost of wrong decisions (risk.costs)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,10 +62,11 @@ class ThresholdEstimator:
     Attributes:
         clusters: sorted ids of all decisions' clusters.
         statistic: recall = flagged / high-risk ones; false_reject_rate = flagged / others;
-            precision = high-risk ones / flagged.
+            precision = high-risk ones / flagged; cost = cost of the wrong ones / all.
         recall: wanted on the calibration part.
         calibration: its high-risk decisions.
         positive, negative: the judged decisions, high-risk and others.
+        costs: of a high-risk decision that isn't flagged, and of another one that is.
     """
 
     clusters: tuple[str, ...]
@@ -72,11 +75,17 @@ class ThresholdEstimator:
     calibration: _Scored
     positive: _Scored
     negative: _Scored
+    costs: tuple[float, float] = (0.0, 0.0)
 
     @property
     def n(self) -> int:
         """Decisions in the denominator."""
         return round(float(self.outcomes()[1].sum()))
+
+    @property
+    def largest(self) -> float:
+        """See `Proportion`."""
+        return max(self.costs) if self.statistic == "cost" else 1.0
 
     @property
     def value(self) -> float | None:
@@ -101,6 +110,10 @@ class ThresholdEstimator:
             "recall": (hits, true[:, -1]),
             "false_reject_rate": (alarms, false[:, -1]),
             "precision": (hits, hits + alarms),
+            "cost": (
+                self.costs[0] * (true[:, -1] - hits) + self.costs[1] * alarms,
+                true[:, -1] + false[:, -1],
+            ),
         }[self.statistic]
         with np.errstate(divide="ignore", invalid="ignore"):
             shares: FloatArray = successes / trials
@@ -108,7 +121,7 @@ class ThresholdEstimator:
         return shares
 
     def outcomes(self) -> tuple[FloatArray, FloatArray]:
-        """See `Proportion.outcomes`, at the chosen threshold."""
+        """See `Proportion.outcomes`, at the chosen threshold; of a cost, the decisions that cost something."""
         threshold = np.array([np.inf if self.threshold is None else self.threshold])
         size = len(self.clusters)
 
@@ -117,10 +130,13 @@ class ThresholdEstimator:
 
         hits = count(self.positive, int(self.positive.at_least(threshold)[0]))
         alarms = count(self.negative, int(self.negative.at_least(threshold)[0]))
+        positive, negative = count(self.positive), count(self.negative)
+        costly = (positive - hits) * (self.costs[0] > 0) + alarms * (self.costs[1] > 0)
         return {
-            "recall": (hits, count(self.positive)),
-            "false_reject_rate": (alarms, count(self.negative)),
+            "recall": (hits, positive),
+            "false_reject_rate": (alarms, negative),
             "precision": (hits, hits + alarms),
+            "cost": (costly, positive + negative),
         }[self.statistic]
 
     def _thresholds(self, weights: FloatArray) -> FloatArray:
@@ -172,7 +188,7 @@ class AucEstimator:
 
 
 def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
-    """risk/high_risk_recall, /false_reject_rate, /precision and /auc; empty where no decision was planned."""
+    """risk/high_risk_recall, /false_reject_rate, /precision, /cost and /auc; empty where no decision was planned."""
     planned = [sample for sample in evidence.samples if sample.kind == "risk"]
     if context.risk is None or not planned:
         return []
@@ -192,22 +208,39 @@ def _of_decisions(planned: Sequence[SampleRecord], setup: RiskSetup) -> list[Nam
 
     calibration, positive, negative = chosen(high & ~judged), chosen(high & judged), chosen(~high & judged)
     found = []
+    costs = (0.0, 0.0)
+    if setup.costs is not None:
+        costs = (setup.costs["false_approve"], setup.costs["false_reject"])
     statistics: tuple[tuple[str, Statistic], ...] = (
         ("risk/high_risk_recall", "recall"),
         ("risk/false_reject_rate", "false_reject_rate"),
         ("risk/precision", "precision"),
+        ("risk/cost", "cost"),
     )
     for name, statistic in statistics:
-        estimator = ThresholdEstimator(clusters, statistic, setup.recall, calibration, positive, negative)
+        if statistic == "cost" and setup.costs is None:
+            found.append(NamedEstimator(name, reason=_NO_COSTS, coverage=coverage))
+            continue
+        estimator = ThresholdEstimator(
+            clusters, statistic, setup.recall, calibration, positive, negative, costs
+        )
         details: dict[str, Any] = {
             "threshold": estimator.threshold,
             "calibration_high_risk": len(calibration.scores),
             "judged_high_risk": len(positive.scores),
             "judged_others": len(negative.scores),
         }
+        if statistic == "cost":
+            details["costs"] = setup.costs
         reason = None if estimator.value is not None else _why_undefined(estimator)
         found.append(
-            NamedEstimator(name, estimator=estimator, reason=reason, coverage=coverage, details=details)
+            NamedEstimator(
+                name,
+                estimator=estimator,
+                reason=reason,
+                coverage=coverage,
+                details=details,
+            )
         )
     found.append(_auc([sample for sample in scored if sample.part == "judged"], setup, coverage))
     return found
@@ -244,4 +277,5 @@ def _why_undefined(estimator: ThresholdEstimator) -> str:
         "recall": "the judged part holds no scored high-risk decision",
         "false_reject_rate": "the judged part holds no scored decision of the other labels",
         "precision": "no judged decision reaches the threshold",
+        "cost": "the judged part holds no scored decision",
     }[estimator.statistic]

@@ -6,11 +6,20 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class RiskSetup:
-    """Labels in scenario order, the high-risk one, and the recall that the threshold must reach on the calibration part."""
+    """How decisions are judged.
+
+    Attributes:
+        labels: in scenario order; high_risk: one of them.
+        recall: of the high-risk label, that the threshold must reach on the calibration part.
+        bins: of the reliability curve, with equally many decisions each.
+        costs: of a wrong decision, by kind (false_approve, false_reject); None where none are declared.
+    """
 
     labels: tuple[str, ...]
     high_risk: str
     recall: float
+    bins: int = 10
+    costs: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,68 @@ class DialogueSetup:
 
 
 @dataclass(frozen=True)
+class ViewSetup:
+    """A view of the tokens: perplexity/view/<name>.
+
+    Attributes:
+        digest: of what selects the tokens.
+        tag: for a view of whole texts, their tag; else the records hold its sums.
+    """
+
+    name: str
+    digest: str
+    tag: str | None = None
+
+
+@dataclass(frozen=True)
+class OwnSetup:
+    """A metric of the user: where its code is, and the SHA-256 of that."""
+
+    reference: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class History:
+    """Past releases: the offline score of each, and the figure that was seen online.
+
+    Attributes:
+        rows: (offline, online) in the file's order.
+        data: name of the file; sha256: of its content.
+    """
+
+    rows: tuple[tuple[float, float], ...]
+    data: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class BusinessSetup:
+    """A business figure: which metric it comes from, and how.
+
+    Attributes:
+        name: of the figure; it is reported as business/<name>.
+        source, k, slice: the metric.
+        version: of the mapping, by its owner.
+        unit, direction: None: those of the source.
+        fit: linear or isotonic, with a history; None: the figure is the metric itself, or own code makes it.
+        history: of a calibrated figure.
+        own: code of a mapping that is the user's own.
+    """
+
+    name: str
+    source: str
+    version: int
+    k: int | None = None
+    slice: str | None = None
+    unit: str | None = None
+    direction: Literal["lower", "higher"] | None = None
+    fit: Literal["linear", "isotonic"] | None = None
+    history: History | None = None
+    own: OwnSetup | None = None
+
+
+@dataclass(frozen=True)
 class MetricContext:
     """Settings of one evaluation of the evidence.
 
@@ -56,6 +127,7 @@ class MetricContext:
         k_values: the k of dialogue/pass_hat_k to report.
         within: share-within-budget questions of the policy: (metric name, milliseconds).
         slices: tags that rules ask for.
+        views, own, business: what the scenario adds to the metrics.
     """
 
     confidence: float
@@ -67,3 +139,6 @@ class MetricContext:
     k_values: tuple[int, ...] = (1,)
     within: tuple[tuple[str, float], ...] = ()
     slices: tuple[str, ...] = ()
+    views: tuple[ViewSetup, ...] = ()
+    own: tuple[OwnSetup, ...] = ()
+    business: tuple[BusinessSetup, ...] = ()

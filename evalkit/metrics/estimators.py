@@ -15,9 +15,16 @@ FloatArray = npt.NDArray[np.float64]
 # percentile: the same, but never bootstrap-t, for statistics with jumps (a median).
 # exact-binomial: Clopper-Pearson, with an effective n where a cluster holds several outcomes.
 # bootstrap-and-exact: the wider end of both, for a share whose definition is itself estimated (a threshold).
+# bounded-mean: the same as percentile, for a mean of values from 0 to a largest one; where all are 0, the exact
+#   bound on the share above 0, times the largest.
 # fixed-population: the value is a fact of a fixed list and its own bound.
 IntervalMethod = Literal[
-    "cluster-bootstrap", "percentile", "exact-binomial", "bootstrap-and-exact", "fixed-population"
+    "cluster-bootstrap",
+    "percentile",
+    "exact-binomial",
+    "bootstrap-and-exact",
+    "bounded-mean",
+    "fixed-population",
 ]
 
 _LOG_MAX = math.log(np.finfo(np.float64).max)
@@ -55,7 +62,14 @@ class Estimator(Protocol):
 
 @runtime_checkable
 class Proportion(Protocol):
-    """An estimator of a share: it can say how many trials each cluster holds, and how many succeeded."""
+    """An estimator of a share: it can say how many trials each cluster holds, and how many succeeded.
+
+    Attributes:
+        largest: what one trial adds at most: 1 for a share, the highest cost for a mean cost.
+    """
+
+    @property
+    def largest(self) -> float: ...
 
     def outcomes(self) -> tuple[FloatArray, FloatArray]:
         """Successes and trials of each cluster, both of shape (clusters,)."""
@@ -82,6 +96,7 @@ class NamedEstimator:
         details: further fields of the result (p95, p99, counts).
         method: overrules the registry's interval method (e.g. fixed-population).
         widen: added to both sides of interval and bounds: a measured error that averaging doesn't remove.
+        bias: by how much the statistic and its replicates lie above the truth at most; taken off the low ends.
     """
 
     name: str
@@ -93,6 +108,7 @@ class NamedEstimator:
     details: dict[str, Any] = field(default_factory=dict)
     method: IntervalMethod | None = None
     widen: float = 0.0
+    bias: float = 0.0
 
     @property
     def key(self) -> MetricKey:
@@ -173,6 +189,11 @@ class RatioEstimator:
 @dataclass(frozen=True, eq=False)
 class ShareEstimator(RatioEstimator):
     """A ratio that counts successes (numerators) among trials (denominators), so that exact bounds apply."""
+
+    @property
+    def largest(self) -> float:
+        """See `Proportion`."""
+        return 1.0
 
     def outcomes(self) -> tuple[FloatArray, FloatArray]:
         """See `Proportion.outcomes`."""

@@ -2,31 +2,43 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 from evalkit.errors import InputError
-from evalkit.metrics import classification, dialogue, latency, logits, perplexity
+from evalkit.metrics import business, calibration, classification, dialogue, latency, logits, own, perplexity
 from evalkit.metrics.context import MetricContext
-from evalkit.metrics.estimators import NamedEstimator, RatioEstimator
-from evalkit.metrics.registry import MetricSpec, spec_for
+from evalkit.metrics.declared import Declared, declare
+from evalkit.metrics.estimators import MetricKey, NamedEstimator, RatioEstimator
 from evalkit.metrics.result import Interval, MetricResult
+from evalkit.metrics.spec import BUSINESS_PREFIX, MetricSpec
 from evalkit.runs.evidence import Evidence
 from evalkit.statistics.intervals import Question, Uncertainty, delta_error, uncertainties
 
-_FAMILIES = (perplexity, logits, classification, dialogue, latency)
+_FAMILIES = (perplexity, logits, classification, calibration, dialogue, latency)
 
 
-def build_estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
+def build_estimators(
+    evidence: Evidence, context: MetricContext, declared: Declared | None = None
+) -> list[NamedEstimator]:
     """Every metric that the evidence and the context speak of, in a fixed order; keys are unique.
 
+    Args:
+        evidence: of one model.
+        context: what is asked.
+        declared: the scenario's additions; None: they are loaded.
+
     Raises:
-        InputError: an id is recorded twice.
+        InputError: an id is recorded twice, or the user's code doesn't work.
     """
+    declared = declared or declare(context)
     records = Counter((sample.kind, sample.sample_id) for sample in evidence.samples)
     if len(records) != len(evidence.samples):
         kind, sample_id = records.most_common(1)[0][0]
         raise InputError(f"evidence: {kind} {sample_id!r} is recorded twice; the evidence is damaged")
-    return [named for family in _FAMILIES for named in family.estimators(evidence, context)]
+    measured = [named for family in _FAMILIES for named in family.estimators(evidence, context)]
+    measured += own.estimators(evidence, context, declared.own)
+    return measured + business.estimators(context, measured, declared.mappings, declared.spec)
 
 
 def evaluate(evidence: Evidence, context: MetricContext) -> list[MetricResult]:
@@ -37,10 +49,34 @@ def evaluate(evidence: Evidence, context: MetricContext) -> list[MetricResult]:
         context: confidence, seed, signatures, what rules ask for.
 
     Raises:
-        InputError: an id is recorded twice.
+        InputError: an id is recorded twice, or the user's code doesn't work.
     """
-    measured = build_estimators(evidence, context)
-    specs = [spec_for(named.name) for named in measured]
+    declared = declare(context)
+    measured = build_estimators(evidence, context, declared)
+    results = {
+        named.key: result
+        for named, result in zip(measured, _results(measured, declared, context), strict=True)
+    }
+    by_key = {named.key: named for named in measured}
+    for setup in context.business:
+        key, source = MetricKey(BUSINESS_PREFIX + setup.name), MetricKey(setup.source, setup.k, setup.slice)
+        if source not in by_key:
+            continue
+        fitted, mapping = declared.calibrations.get(setup.name), declared.mappings.get(setup.name)
+        if fitted is not None:
+            # Half of what may be missed goes to the metric, half to the prediction.
+            strict = replace(context, confidence=(1 + context.confidence) / 2)
+            (wide,) = _results([by_key[source]], declared, strict)
+            results[key] = business.predict(setup, fitted, wide, results[key], context.confidence)
+        elif mapping is not None:
+            results[key] = business.carry_through(mapping, results[source], results[key])
+    return list(results.values())
+
+
+def _results(
+    measured: Sequence[NamedEstimator], declared: Declared, context: MetricContext
+) -> list[MetricResult]:
+    specs = [declared.spec(named.name) for named in measured]
     asked = [
         (index, Question(named.estimator, named.method or spec.method, spec.support, spec.log_scale))
         for index, (named, spec) in enumerate(zip(measured, specs, strict=True))
@@ -83,21 +119,24 @@ def _result(
         clusters=0 if estimator is None else len(estimator.clusters),
         signature=context.signatures.get(spec.family, ""),
         coverage=named.coverage,
-        interval=None if answer is None else _widened(answer.interval, named.widen, spec),
-        bounds=None if answer is None else _widened(answer.bounds, named.widen, spec),
+        interval=None if answer is None else _widened(answer.interval, named, spec),
+        bounds=None if answer is None else _widened(answer.bounds, named, spec),
         action=spec.action,
         details=details,
     )
 
 
-def _widened(interval: Interval | None, by: float, spec: MetricSpec) -> Interval | None:
-    """The interval with a measurement error added to both sides, inside the metric's support."""
-    if interval is None or by == 0:
+def _widened(interval: Interval | None, named: NamedEstimator, spec: MetricSpec) -> Interval | None:
+    """The interval with measured errors added to its sides, inside the metric's support."""
+    if interval is None or named.widen == named.bias == 0:
         return interval
     lowest, highest = spec.support
+    parts = [interval.method]
+    parts += ["predictor-error"] if named.widen else []
+    parts += ["bias"] if named.bias else []
     return replace(
         interval,
-        low=None if interval.low is None else max(lowest, interval.low - by),
-        high=None if interval.high is None else min(highest, interval.high + by),
-        method=f"{interval.method}+predictor-error",
+        low=None if interval.low is None else max(lowest, interval.low - named.widen - named.bias),
+        high=None if interval.high is None else min(highest, interval.high + named.widen),
+        method="+".join(parts),
     )

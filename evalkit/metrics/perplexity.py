@@ -1,9 +1,11 @@
-"""Perplexity of the whole, per word, per byte, by token class: sums over texts, divided once."""
+"""Perplexity of the whole, per word, per byte, by token class and view: sums over texts, divided once."""
 
 import math
 
-from evalkit.metrics.context import MetricContext
+from evalkit.metrics.context import MetricContext, ViewSetup
 from evalkit.metrics.estimators import NamedEstimator
+from evalkit.metrics.spec import VIEW_PREFIX
+from evalkit.metrics.surprise import surprise_details
 from evalkit.metrics.text_sums import TextSums, text_slices
 from evalkit.runs.evidence import Evidence
 
@@ -14,13 +16,17 @@ _CJK = (
 
 def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
     """perplexity/*, bits_per_byte and rate/oov, over all texts and each asked slice."""
-    return [named for sums in text_slices(evidence, context) for named in _of_slice(sums)]
+    return [
+        named
+        for sums in text_slices(evidence, context)
+        for named in (*_of_slice(sums), *(_of_view(sums, view) for view in context.views))
+    ]
 
 
 def _of_slice(sums: TextSums) -> list[NamedEstimator]:
     nll, tokens, size = sums.column("nll"), sums.column("scored"), sums.column("bytes_scored")
     found = [
-        sums.ratio("perplexity/token", nll, tokens, "exp"),
+        sums.ratio("perplexity/token", nll, tokens, "exp", details=_oddities(sums)),
         _per_word(sums),
         sums.ratio("perplexity/byte", nll, size, "exp"),
         sums.ratio("bits_per_byte", nll, size, scale=1 / math.log(2)),
@@ -42,6 +48,20 @@ def _per_word(sums: TextSums) -> NamedEstimator:
     if (words[sums.column("scored") > 0] == 0).any():
         return sums.null("perplexity/word", _CJK)
     return sums.ratio("perplexity/word", sums.column("nll"), words, "exp")
+
+
+def _of_view(sums: TextSums, view: ViewSetup) -> NamedEstimator:
+    nll, tokens = sums.view_column(view, "nll"), sums.view_column(view, "tokens")
+    total = math.fsum(sums.column("scored"))
+    details: dict[str, object] = {
+        "token_share": math.fsum(tokens) / total if total else None,
+        "overlapping": True,
+    }
+    return sums.ratio(VIEW_PREFIX + view.name, nll, tokens, "exp", details=details)
+
+
+def _oddities(sums: TextSums) -> dict[str, object]:
+    return surprise_details(sums.scored) if sums.slice is None else {}
 
 
 def _share(sums: TextSums, name: str) -> dict[str, object]:

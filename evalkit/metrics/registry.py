@@ -2,16 +2,11 @@
 
 import difflib
 import math
-from dataclasses import dataclass
-from typing import Literal
 
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import IntervalMethod
 from evalkit.metrics.result import Direction
-
-# Whose protocol signature a number carries. Per-byte and per-word numbers don't depend on the tokenizer
-# ("bytes").
-Family = Literal["text", "bytes", "risk", "dialogue"]
+from evalkit.metrics.spec import Family, MetricSpec
 
 # The partition of tokens: the words of the precedence, then the frequency bands, then what no rule reaches.
 TOKEN_CLASSES = ("head", "middle", "long_tail", "oov", "domain", "other")
@@ -21,31 +16,6 @@ _ANY = (-math.inf, math.inf)
 _SHARE = (0.0, 1.0)
 _POSITIVE = (0.0, math.inf)
 _PERPLEXITY = (1.0, math.inf)
-
-
-@dataclass(frozen=True)
-class MetricSpec:
-    """The declaration of one metric, or of one family of names.
-
-    Attributes:
-        name: in full; `<class>` stands for any token class.
-        unit: of the value.
-        direction: which way is better.
-        family: whose protocol signature the number carries.
-        method: how the interval is made.
-        support: smallest and largest possible value.
-        action: what to do when the value is bad, with the value at which that is usually said.
-        log_scale: whether a small-sample interval is made on the logarithm.
-    """
-
-    name: str
-    unit: str
-    direction: Direction
-    family: Family
-    method: IntervalMethod
-    support: tuple[float, float]
-    action: str
-    log_scale: bool = False
 
 
 def _perplexity(name: str, action: str, family: Family = "text") -> MetricSpec:
@@ -175,6 +145,15 @@ SPECS: tuple[MetricSpec, ...] = (
         "below 0.5: more than half of the rejections are wrong; look at the score histogram by label.",
     ),
     MetricSpec(
+        "risk/cost",
+        "cost per decision",
+        "lower",
+        "cost",
+        "bounded-mean",
+        _POSITIVE,
+        "above the baseline: more or dearer wrong decisions; weigh the operating point against the cost matrix.",
+    ),
+    MetricSpec(
         "risk/auc",
         "share",
         "higher",
@@ -182,6 +161,24 @@ SPECS: tuple[MetricSpec, ...] = (
         "percentile",
         _SHARE,
         "below 0.8: the labels' log-probabilities don't separate the cases; check prompts and training data.",
+    ),
+    MetricSpec(
+        "calibration/ece",
+        "share",
+        "lower",
+        "calibration",
+        "percentile",
+        _SHARE,
+        "above 0.10 and above expected_if_calibrated: the probabilities overstate; rescale them before use.",
+    ),
+    MetricSpec(
+        "calibration/brier",
+        "squared error",
+        "lower",
+        "calibration",
+        "cluster-bootstrap",
+        _SHARE,
+        "above of_the_base_rate: a constant guess would do better; look at the reliability curve.",
     ),
     _share(
         "dialogue/pass_hat_k",

@@ -32,11 +32,22 @@ def text_signatures(
     return {"text": f"{head}|{tokens}|v:{_VERSION}", "bytes": f"{head}|v:{_VERSION}"}
 
 
-def risk_signature(risk: Risk, precision: str) -> str:
-    """Signature of the risk metrics, e.g. `risk|l:1f0c22ab|cal:0.3|r:0.95|len:sum|p:fp32|v:1`; l is of the labels."""
+def risk_signatures(risk: Risk, precision: str) -> dict[str, str]:
+    """Signatures of the metrics of decisions, by family.
+
+    Returns:
+        "risk", e.g. `risk|l:1f0c22ab|cal:0.3|r:0.95|len:sum|p:fp32|v:1`, where l is of the labels; "calibration",
+        with the number of bins; "cost", with the cost matrix (none where none is declared).
+    """
     labels = sha256_json({"labels": risk.labels, "high_risk": risk.high_risk})[:_DIGITS]
     point = f"cal:{risk.calibration:g}|r:{risk.operating_point.recall:g}"
-    return f"risk|l:{labels}|{point}|len:sum|p:{precision}|v:{_VERSION}"
+    how = f"len:sum|p:{precision}|v:{_VERSION}"
+    costs = "none" if risk.costs is None else f"{risk.costs.false_approve:g}/{risk.costs.false_reject:g}"
+    return {
+        "risk": f"risk|l:{labels}|{point}|{how}",
+        "calibration": f"cal|l:{labels}|cal:{risk.calibration:g}|b:{risk.bins}|{how}",
+        "cost": f"cost|l:{labels}|{point}|cost:{costs}|{how}",
+    }
 
 
 def dialogue_signature(dialogues: Dialogues, flow_digest: str | None) -> str:

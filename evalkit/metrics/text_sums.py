@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from evalkit.metrics.context import MetricContext
+from evalkit.metrics.context import MetricContext, ViewSetup
 from evalkit.metrics.estimators import FloatArray, NamedEstimator, RatioEstimator, ShareEstimator
 from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.runs.evidence import Evidence
@@ -55,6 +55,14 @@ class TextSums:
             # Fixed-point sums: plain addition is exact.
             rows.append(sum(getattr(part, field) for part in parts if part is not None))
         return np.array(rows, dtype=np.float64)
+
+    def view_column(self, view: ViewSetup, field: SumField) -> FloatArray:
+        """A sum of each record over one view, shape (records,)."""
+        if view.tag is not None:
+            member = np.array([view.tag in record.tags for record in self.scored], dtype=np.bool_)
+            return np.where(member, self.class_column(None, field), 0.0)
+        parts = [record.views.get(view.name) for record in self.scored]
+        return np.array([0.0 if part is None else getattr(part, field) for part in parts], dtype=np.float64)
 
     def ratio(
         self,

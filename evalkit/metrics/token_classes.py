@@ -15,6 +15,7 @@ from evalkit.errors import InputError
 from evalkit.metrics.counts import Counts, frequency_bands
 from evalkit.metrics.glossary import Glossary
 from evalkit.metrics.registry import TOKEN_CLASSES
+from evalkit.metrics.views import SpanView
 from evalkit.metrics.words import lexicon_entries
 from evalkit.scenario.schema import Classes
 from evalkit.tokenization import EncodedText, TextTokenizer, byte_offsets
@@ -42,6 +43,7 @@ class TokenClassifier:
         glossary: of domain terms, or None.
         absent: why a metric has no value, by metric name.
         digest: SHA-256 over everything above; part of the protocol signature.
+        views: selections beside the partition.
     """
 
     precedence: tuple[str, ...]
@@ -51,6 +53,11 @@ class TokenClassifier:
     glossary: Glossary | None
     absent: dict[str, str]
     digest: str
+    views: tuple[SpanView, ...] = ()
+
+    def view_members(self, text: str, encoded: EncodedText) -> dict[str, CodeArray]:
+        """For each view 1 where a token belongs to it, else 0, shape (tokens,)."""
+        return {view.name: _overlaps(text, view.spans(text), encoded).astype(np.int64) for view in self.views}
 
     def classify(self, text: str, encoded: EncodedText) -> CodeArray:
         """Class of each token, shape (tokens,)."""

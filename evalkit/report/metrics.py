@@ -222,6 +222,13 @@ def _notes(metric: MetricResult) -> tuple[str, ...]:
         for name in ("p95", "p99")
         if isinstance(metric.details.get(name), int | float)
     ]
+    calibrated = metric.details.get("expected_if_calibrated")
+    if isinstance(calibrated, int | float):
+        shown = numbers.number(calibrated, metric.unit)
+        notes.append(f"a calibrated model would show {shown} with as few decisions")
+    outliers = metric.details.get("surprise_outliers")
+    if isinstance(outliers, dict) and outliers.get("count"):
+        notes.append(f"{numbers.count(outliers['count'])} texts far from the others")
     for entry in metric.details.get("within") or ():
         if isinstance(entry, dict) and isinstance(entry.get("ms"), int | float):
             notes.append(f"{numbers.number(entry.get('share'), 'share')} within {entry['ms']:g} ms")

@@ -8,6 +8,7 @@ from evalkit.report import numbers
 from evalkit.report.changes import ChangeBlock, change_blocks
 from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
+from evalkit.report.reliability import ReliabilityRow, reliability_rows
 from evalkit.report.rules import SYMBOLS, RuleView, rule_views
 from evalkit.report.samples import SampleView, worst_samples
 from evalkit.report.source import ReportSource
@@ -69,6 +70,7 @@ class ReportView:
     rules: tuple[RuleView, ...]
     figures: tuple[Figure, ...]
     sections: tuple[MetricSection, ...]
+    reliability: tuple[ReliabilityRow, ...]
     changes: tuple[ChangeBlock, ...]
     has_baseline: bool
     interval_confidence: str
@@ -93,6 +95,7 @@ def build_view(source: ReportSource) -> ReportView:
         rules=tuple(rule_views(source.verdict)) if source.verdict else (),
         figures=tuple(figures(source)),
         sections=tuple(sections(source)),
+        reliability=tuple(reliability_rows(source)),
         changes=tuple(change_blocks(source)),
         has_baseline=source.baseline_results is not None,
         interval_confidence=_interval_confidence(results),
@@ -147,6 +150,10 @@ def _notices(source: ReportSource) -> Iterator[str]:
         ]
         if errors:
             yield f"Records of the {side} that are not ok: {', '.join(errors)}."
+    for side, item in (("candidate", results), ("baseline", source.baseline_results)):
+        for metric in item.metrics if item is not None else ():
+            if isinstance(metric.details.get("warning"), str):
+                yield f"{metric.name} of the {side}: {metric.details['warning']}."
     dialogues = source.context.dialogues
     if dialogues is not None and dialogues.satisfaction_error is not None:
         error = numbers.number(dialogues.satisfaction_error, None)

@@ -17,6 +17,8 @@ from evalkit.runs.plan import context_for_policy, context_from_plan, plan_digest
 from evalkit.runs.results_io import Results, build_results
 from evalkit.scenario.schema import Policy
 
+DERIVED_FILES = ("results.json", "results.baseline.json", "comparison.json")
+
 
 @dataclass(frozen=True)
 class Derived:
@@ -30,6 +32,11 @@ class Derived:
     results: Results
     baseline_results: Results | None
     comparison: Comparison | None
+
+    def files(self) -> dict[str, bytes]:
+        """Name in the run folder and content of each part that there is."""
+        parts = zip(DERIVED_FILES, (self.results, self.baseline_results, self.comparison), strict=True)
+        return {name: part.to_bytes() for name, part in parts if part is not None}
 
 
 def derive(folder: RunFolder, policy: Policy | None = None) -> Derived:

@@ -1,6 +1,6 @@
 """Evidence as Parquet: one row a record, nested values as canonical JSON text, exact round trip."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -66,10 +66,17 @@ _TEXTS = frozenset(
 
 def write_evidence(folder: RunFolder, side: Side, evidence: Evidence) -> None:
     """Write samples.parquet and turns.parquet of one model, records in a fixed order."""
-    samples = sorted(evidence.samples, key=lambda record: (record.kind, record.sample_id))
-    turns = sorted(evidence.turns, key=lambda record: (record.dialogue_id, record.trial, record.turn_index))
-    _write(folder.samples(side), samples, SampleRecord)
-    _write(folder.turns(side), turns, TurnRecord)
+    ordered = in_order(evidence.samples, evidence.turns)
+    _write(folder.samples(side), ordered.samples, SampleRecord)
+    _write(folder.turns(side), ordered.turns, TurnRecord)
+
+
+def in_order(samples: Iterable[SampleRecord], turns: Iterable[TurnRecord]) -> Evidence:
+    """Records in the order in which they are written and read."""
+    return Evidence(
+        samples=tuple(sorted(samples, key=lambda record: (record.kind, record.sample_id))),
+        turns=tuple(sorted(turns, key=lambda record: (record.dialogue_id, record.trial, record.turn_index))),
+    )
 
 
 def read_evidence(folder: RunFolder, side: Side) -> Evidence:
@@ -78,8 +85,8 @@ def read_evidence(folder: RunFolder, side: Side) -> Evidence:
     Raises:
         InputError: a file is missing or isn't what `write_evidence` wrote.
     """
-    samples = [_sample(row) for row in _read(folder.samples(side), SampleRecord)]
-    turns = [_turn(row) for row in _read(folder.turns(side), TurnRecord)]
+    samples = [sample_from_row(row) for row in _read(folder.samples(side), SampleRecord)]
+    turns = [turn_from_row(row) for row in _read(folder.turns(side), TurnRecord)]
     return Evidence(samples=tuple(samples), turns=tuple(turns))
 
 
@@ -104,7 +111,9 @@ def _read(path: Path, kind: type[RecordT]) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     if not path.is_file():
-        raise InputError(f"{path}: no such file; the run is incomplete or damaged, run it again")
+        raise InputError(
+            f"{path}: no such file; the run is incomplete (finish it with `evalkit resume`) or damaged"
+        )
     try:
         table = pq.read_table(path)
         rows: list[dict[str, Any]] = table.to_pylist()
@@ -126,13 +135,16 @@ def _read(path: Path, kind: type[RecordT]) -> list[dict[str, Any]]:
     return rows
 
 
-def _sample(row: dict[str, Any]) -> SampleRecord:
-    row["classes"] = {name: ClassSums(**sums) for name, sums in row["classes"].items()}
+def sample_from_row(row: dict[str, Any]) -> SampleRecord:
+    """A sample from its fields as JSON values."""
+    for group in ("classes", "views"):
+        row[group] = {name: ClassSums(**sums) for name, sums in row[group].items()}
     row["worst"] = [(int(start), int(end), float(logprob)) for start, end, logprob in row["worst"]]
     return SampleRecord(**row)
 
 
-def _turn(row: dict[str, Any]) -> TurnRecord:
+def turn_from_row(row: dict[str, Any]) -> TurnRecord:
+    """A turn from its fields as JSON values."""
     row["expectations"] = [ExpectationResult(**check) for check in row["expectations"]]
     return TurnRecord(**row)
 

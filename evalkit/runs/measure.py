@@ -1,16 +1,30 @@
-"""Measuring one model: texts and decisions through its graph, dialogues through a sandbox; records to the journal."""
+"""Measuring one model: texts and decisions through its graph, dialogues through a sandbox; records to the journal.
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+Measuring always begins with what the journals hold: a run that was interrupted goes on where it stopped, and a new one
+finds nothing.
+"""
 
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evalkit.backends.choice import open_backend
 from evalkit.console import Progress
+from evalkit.errors import InputError
 from evalkit.runs.evidence import Evidence
-from evalkit.runs.evidence_io import write_evidence
+from evalkit.runs.evidence_io import in_order, read_evidence, write_evidence
 from evalkit.runs.folder import RunFolder
-from evalkit.runs.journal import Journal
-from evalkit.runs.records import SampleRecord, TurnRecord
+from evalkit.runs.journal import Journal, JournalContent, reopen_journals
+from evalkit.runs.records import SampleRecord, TurnRecord, WindowRecord
 from evalkit.runs.setup import ModelSetup, RunSetup
-from evalkit.runs.tokens_io import TokenWriter
+from evalkit.runs.tokens_io import write_tokens
+
+if TYPE_CHECKING:
+    from evalkit.replay.runner import TrialId
+    from evalkit.scoring.text_records import TokenRows
 
 
 def measure(
@@ -22,7 +36,7 @@ def measure(
     sandbox_address: str | None,
     keep_tokens: bool,
 ) -> Evidence:
-    """Measure one model and write its evidence folder.
+    """Measure what isn't measured yet of one model and write its evidence folder.
 
     Args:
         setup: the run.
@@ -33,41 +47,89 @@ def measure(
         keep_tokens: write tokens.parquet too.
 
     Raises:
-        InputError: the sandbox serves something else than planned.
+        InputError: the sandbox serves something else than planned, or a journal or evidence file is damaged.
         IncompleteError: the sandbox died; the journals keep what was done.
     """
-    samples = _score(setup, model, folder, progress, keep_tokens)
-    turns = _replay(setup, model, folder, progress, sandbox_address)
-    evidence = Evidence(samples=tuple(samples), turns=tuple(turns))
-    write_evidence(folder, model.side, evidence)
-    for journal in folder.evidence(model.side).glob("*.journal.jsonl"):
-        journal.unlink()
+    journals = _Journals.of(folder, model)
+    # Both files are written at the very end and appear whole, so both together say that the model is done.
+    if folder.samples(model.side).is_file() and folder.turns(model.side).is_file():
+        evidence = read_evidence(folder, model.side)
+        _check_whole(setup, evidence, folder.evidence(model.side))
+    else:
+        done = reopen_journals(journals.paths)
+        if keep_tokens:
+            _forget_texts_without_tokens(done)
+        _score(setup, model, done, progress, journals, keep_tokens)
+        _replay(setup, model, done, progress, sandbox_address, journals.turns)
+        evidence = in_order(done.samples.values(), done.turns.values())
+        _check_whole(setup, evidence, folder.evidence(model.side))
+        if keep_tokens:
+            write_tokens(folder.tokens(model.side), journals.tokens)
+        write_evidence(folder, model.side, evidence)
+    for path in journals.paths:
+        path.unlink(missing_ok=True)
     return evidence
 
 
-def _score(
-    setup: RunSetup, model: ModelSetup, folder: RunFolder, progress: Progress, keep_tokens: bool
-) -> list[SampleRecord]:
-    if not setup.texts and not setup.decisions:
-        return []
-    from evalkit.backends.mindir import MindirBackend
-    from evalkit.scoring.decisions import score_decisions
-    from evalkit.scoring.scorer import score_texts
+@dataclass(frozen=True)
+class _Journals:
+    samples: Path
+    turns: Path
+    tokens: Path
 
-    backend = MindirBackend(model.bundle)
-    records: list[SampleRecord] = []
-    task = progress.start(f"{model.side}: scoring", len(setup.texts) + len(setup.decisions))
-    with (
-        Journal(folder.evidence(model.side) / "samples.journal.jsonl") as journal,
-        _token_writer(folder, model, keep_tokens) as tokens,
-    ):
+    @classmethod
+    def of(cls, folder: RunFolder, model: ModelSetup) -> "_Journals":
+        names = ("samples", "turns", "tokens")
+        return cls(*(folder.evidence(model.side) / f"{name}.journal.jsonl" for name in names))
+
+    @property
+    def paths(self) -> tuple[Path, Path, Path]:
+        return self.samples, self.turns, self.tokens
+
+
+def _forget_texts_without_tokens(done: JournalContent) -> None:
+    """Let texts be scored again whose token rows were lost with the tail of their journal."""
+    for key, record in list(done.samples.items()):
+        if record.kind == "text" and record.scored and record.sample_id not in done.tokens:
+            del done.samples[key]
+
+
+def _score(
+    setup: RunSetup,
+    model: ModelSetup,
+    done: JournalContent,
+    progress: Progress,
+    journals: _Journals,
+    keep_tokens: bool,
+) -> None:
+    from evalkit.scoring.decisions import score_decisions
+    from evalkit.scoring.scorer import DoneTexts, score_texts
+
+    planned = len(setup.texts) + len(setup.decisions)
+    ids = {kind: frozenset(key for found, key in done.samples if found == kind) for kind in ("text", "risk")}
+    if planned == sum(map(len, ids.values())):
+        return
+    backend = open_backend(setup.backend, model.bundle)
+    task = progress.start(f"{model.side}: scoring", planned)
+    progress.advance(task, len(done.samples))
+    rows: list[TokenRows] = []
+    with ExitStack() as stack:
+        journal = stack.enter_context(Journal(journals.samples))
+        token_journal = stack.enter_context(Journal(journals.tokens)) if keep_tokens else None
 
         def keep(batch: Sequence[SampleRecord]) -> None:
+            # Token rows first: a text whose record is on disk has them.
+            if token_journal is not None:
+                token_journal.append(rows)
+                rows.clear()
             journal.append(batch)
-            records.extend(batch)
+            done.samples.update({(record.kind, record.sample_id): record for record in batch})
 
-        def advance(done: int) -> None:
-            progress.advance(task, done)
+        def keep_windows(batch: Sequence[WindowRecord]) -> None:
+            journal.append(batch)
+
+        def advance(steps: int) -> None:
+            progress.advance(task, steps)
 
         if setup.texts:
             score_texts(
@@ -77,8 +139,10 @@ def _score(
                 model.window,
                 model.classifier,
                 on_records=keep,
-                on_tokens=None if tokens is None else tokens.write,
+                on_tokens=rows.append if keep_tokens else None,
+                on_windows=keep_windows,
                 progress=advance,
+                done=DoneTexts(ids["text"], done.windows),
             )
         risk = setup.loaded.scenario.risk
         if risk is not None:
@@ -90,26 +154,22 @@ def _score(
                 seed=setup.loaded.scenario.seed,
                 on_records=keep,
                 progress=advance,
+                done=ids["risk"],
             )
-    return records
-
-
-@contextmanager
-def _token_writer(folder: RunFolder, model: ModelSetup, wanted: bool) -> Iterator[TokenWriter | None]:
-    if not wanted:
-        yield None
-        return
-    with TokenWriter(folder.tokens(model.side)) as writer:
-        yield writer
 
 
 def _replay(
-    setup: RunSetup, model: ModelSetup, folder: RunFolder, progress: Progress, sandbox_address: str | None
-) -> list[TurnRecord]:
+    setup: RunSetup,
+    model: ModelSetup,
+    done: JournalContent,
+    progress: Progress,
+    sandbox_address: str | None,
+    turns: Path,
+) -> None:
     loaded = setup.loaded
     spec = loaded.scenario.dialogues
     if spec is None:
-        return []
+        return
     from evalkit.replay.client import SandboxClient
     from evalkit.replay.runner import check_server, run_dialogues
     from evalkit.replay.server_process import sandbox_process
@@ -123,29 +183,70 @@ def _replay(
         max_new_tokens=spec.max_new_tokens,
     )
     dialogues = [item.dialogue for item in loaded.dialogues]
-    records: list[TurnRecord] = []
+    finished = _finished_trials(done)
+    if len(finished) == len(dialogues) * spec.trials:
+        return
     task = progress.start(f"{model.side}: dialogues", len(dialogues) * spec.trials)
+    progress.advance(task, len(finished))
 
     def replay(address: str) -> None:
-        with (
-            SandboxClient(address) as client,
-            Journal(folder.evidence(model.side) / "turns.journal.jsonl") as journal,
-        ):
+        with SandboxClient(address) as client, Journal(turns) as journal:
 
             def keep(trial: list[TurnRecord]) -> None:
                 journal.append(trial)
-                records.extend(trial)
+                done.turns.update({(turn.dialogue_id, turn.trial, turn.turn_index): turn for turn in trial})
                 progress.advance(task)
 
             flow_digest = None if loaded.flow is None else loaded.flow.digest
             check_server(
                 client.describe(), settings, model_digest=model.bundle.model_digest, flow_digest=flow_digest
             )
-            run_dialogues(dialogues, settings, client, keep)
+            run_dialogues(dialogues, settings, client, keep, done=finished)
 
     if sandbox_address is not None:
         replay(sandbox_address)
     else:
         with sandbox_process(model.bundle.path, None if loaded.flow is None else loaded.flow.path) as server:
             replay(server.address)
-    return records
+
+
+def _finished_trials(done: JournalContent) -> "set[TrialId]":
+    """Trials with a record of every turn; one that the machinery spoilt is played again."""
+    from evalkit.replay.runner import TrialId
+
+    trials: defaultdict[TrialId, list[TurnRecord]] = defaultdict(list)
+    for turn in done.turns.values():
+        trials[TrialId(turn.dialogue_id, turn.trial)].append(turn)
+    return {
+        trial
+        for trial, turns in trials.items()
+        if len(turns) == turns[0].dialogue_turns
+        and all(turn.status != "infrastructure_fault" for turn in turns)
+    }
+
+
+def _check_whole(setup: RunSetup, evidence: Evidence, place: Path) -> None:
+    """Every planned text, decision and turn has its one record, and there is no other."""
+    spec = setup.loaded.scenario.dialogues
+    planned: dict[str, set[object]] = {
+        "text": {item.sample_id for item in setup.texts},
+        "risk": {item.sample_id for item in setup.decisions},
+        "turn": {
+            (item.dialogue.id, trial, index)
+            for item in setup.loaded.dialogues
+            for trial in range(0 if spec is None else spec.trials)
+            for index in range(len(item.dialogue.turns))
+        },
+    }
+    recorded: dict[str, set[object]] = {
+        "text": {record.sample_id for record in evidence.samples if record.kind == "text"},
+        "risk": {record.sample_id for record in evidence.samples if record.kind == "risk"},
+        "turn": {(turn.dialogue_id, turn.trial, turn.turn_index) for turn in evidence.turns},
+    }
+    for kind, wanted in planned.items():
+        differing = wanted ^ recorded[kind]
+        if differing:
+            raise InputError(
+                f"{place}: {len(differing)} records of kind {kind} are missing or too many (e.g. "
+                f"{sorted(map(str, differing))[0]}); the evidence is damaged, start the run anew"
+            )

@@ -6,23 +6,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evalkit.backends.choice import DEFAULT, BackendName
 from evalkit.bundle import Bundle, load_bundle
 from evalkit.console import Progress
-from evalkit.errors import InputError
+from evalkit.errors import IncompleteError, InputError
 from evalkit.files import write_bytes_atomic, write_json_atomic
 from evalkit.gate.judge import judge
-from evalkit.gate.policy import check_policy, policy_digest, resolve_policy
+from evalkit.gate.policy import check_policy
 from evalkit.gate.verdict import Verdict
+from evalkit.metrics.references import trusted_modules
 from evalkit.report import write_reports
-from evalkit.runs.derive import Derived, derive_from
-from evalkit.runs.evidence import Evidence
+from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.folder import RunFolder
+from evalkit.runs.interruption import resumable, terminable
 from evalkit.runs.judging import store_verdict
 from evalkit.runs.measure import measure
-from evalkit.runs.plan import SCHEMA, context_to_plan, describe_model, environment, new_run_id, now_utc
+from evalkit.runs.plan import new_run_id, now_utc
+from evalkit.runs.planning import build_plan
 from evalkit.runs.results_io import Results
 from evalkit.runs.seal import write_seal
-from evalkit.runs.setup import RunSetup, data_digests, prepare
+from evalkit.runs.setup import RunSetup, prepare
 from evalkit.scenario.loader import LoadedScenario, scenario_from_texts
 from evalkit.scenario.schema import Window
 from evalkit.yaml_source import YamlSource
@@ -40,6 +43,7 @@ class RunRequest:
         out: the run folder to create; None: one under runs/.
         sandbox_address: of a sandbox that serves the candidate already.
         keep_tokens: write per-token statistics.
+        backend: what scores the bundles' graphs.
     """
 
     scenario: LoadedScenario
@@ -48,6 +52,7 @@ class RunRequest:
     out: Path | None = None
     sandbox_address: str | None = None
     keep_tokens: bool = False
+    backend: BackendName = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -79,38 +84,77 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
         InputError: bundles, data or settings don't fit; nothing was written.
         IncompleteError: the work stopped half-way; the run folder keeps the journals.
     """
-    loaded = request.scenario
-    _check_gate(loaded)
-    setup = prepare(loaded, *_bundles(request))
-    run_id = new_run_id()
-    folder = _new_folder(request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}")
-    plan = _plan(setup, run_id)
-    write_json_atomic(folder.plan, plan)
+    with terminable():
+        loaded = request.scenario
+        _check_gate(loaded)
+        candidate, baseline = _bundles(request)
+        setup = prepare(loaded, candidate, baseline, request.backend)
+        run_id = new_run_id()
+        folder = _new_folder(request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}")
+        plan = build_plan(setup, _inputs(request, candidate, baseline), run_id=run_id, created=now_utc())
+        write_json_atomic(folder.plan, plan)
+        with resumable(folder), trusted_modules(loaded.additions.modules):
+            return complete_run(folder, plan, setup, progress, request.sandbox_address)
+
+
+def complete_run(
+    folder: RunFolder,
+    plan: dict[str, Any],
+    setup: RunSetup,
+    progress: Progress,
+    sandbox_address: str | None,
+) -> RunOutcome:
+    """Measure what isn't measured yet of a planned run, derive, seal, judge and report.
+
+    Args:
+        folder: holds the plan, and perhaps journals.
+        plan: of the run.
+        setup: that the plan was made of.
+        progress: shows the work.
+        sandbox_address: of a running sandbox for the candidate; None: one is started.
+    """
     evidence = [
         measure(
             setup,
             model,
             folder,
             progress,
-            sandbox_address=request.sandbox_address if model.side == "candidate" else None,
-            keep_tokens=request.keep_tokens,
+            sandbox_address=sandbox_address if model.side == "candidate" else None,
+            keep_tokens=plan["inputs"]["keep_tokens"],
         )
         for model in setup.models
     ]
-    derived = _derive(plan, evidence, loaded)
-    _write_results(folder, derived)
+    baseline = evidence[1] if len(evidence) > 1 else None
+    derived = derive_from(plan, evidence[0], baseline, run_policy(plan))
+    for name, content in derived.files().items():
+        write_bytes_atomic(folder.path / name, content)
     write_seal(folder.path)
-    verdict = None
-    if loaded.policy is not None:
-        verdict = judge(
-            derived.results, derived.comparison, loaded.policy, first_release=loaded.scenario.first_release
-        )
+    return close_run(folder, plan, derived)
+
+
+def close_run(folder: RunFolder, plan: dict[str, Any], derived: Derived) -> RunOutcome:
+    """Judge a sealed run under its own policy, where it has one, and write its reports."""
+    verdict, policy = None, run_policy(plan)
+    if policy is not None:
+        verdict = judge(derived.results, derived.comparison, policy, first_release=plan["first_release"])
         store_verdict(folder, verdict)
-    return RunOutcome(folder, derived.results, verdict, write_reports(folder, loaded.scenario.output.formats))
+    reports = write_reports(folder, report_formats(plan))
+    return RunOutcome(folder, derived.results, verdict, reports)
+
+
+def report_formats(plan: dict[str, Any]) -> tuple[str, ...]:
+    """The reports that a run's scenario asks for."""
+    return tuple(plan["scenario"]["output"]["formats"])
 
 
 def score_file(
-    model: Path, data: Path, out: Path | None, window: Window | None, keep_tokens: bool, progress: Progress
+    model: Path,
+    data: Path,
+    out: Path | None,
+    window: Window | None,
+    keep_tokens: bool,
+    progress: Progress,
+    backend: BackendName = DEFAULT,
 ) -> Results:
     """Score a file of texts with a bundle.
 
@@ -121,6 +165,7 @@ def score_file(
         window: None: max_length / max_length / first.
         keep_tokens: write per-token statistics.
         progress: shows the work.
+        backend: what scores the bundle's graph.
 
     Raises:
         InputError: bundle, data or window don't fit.
@@ -128,11 +173,14 @@ def score_file(
     loaded = scenario_from_texts(data, window)
     if out is not None:
         return run_scenario(
-            RunRequest(loaded, candidate=model, out=out, keep_tokens=keep_tokens), progress
+            RunRequest(loaded, candidate=model, out=out, keep_tokens=keep_tokens, backend=backend), progress
         ).results
     scratch = Path(tempfile.mkdtemp(prefix="evalkit-score-"))
     try:
-        return run_scenario(RunRequest(loaded, candidate=model, out=scratch / "run"), progress).results
+        request = RunRequest(loaded, candidate=model, out=scratch / "run", backend=backend)
+        return run_scenario(request, progress).results
+    except IncompleteError:
+        raise IncompleteError("interrupted; nothing is kept without --out RUN") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -140,10 +188,11 @@ def score_file(
 def _check_gate(loaded: LoadedScenario) -> None:
     if loaded.policy is None or loaded.source is None or loaded.policy_path is None:
         return
+    declared = loaded.additions.declared.specs
     if loaded.policy_path == loaded.source.path:
-        check_policy(loaded.policy, loaded.source, ("gate",))
+        check_policy(loaded.policy, loaded.source, ("gate",), declared)
     else:
-        check_policy(loaded.policy, YamlSource(loaded.policy_path), ())
+        check_policy(loaded.policy, YamlSource(loaded.policy_path), (), declared)
 
 
 def _bundles(request: RunRequest) -> tuple[Bundle, Bundle | None]:
@@ -158,41 +207,26 @@ def _bundles(request: RunRequest) -> tuple[Bundle, Bundle | None]:
 
 
 def _new_folder(path: Path) -> RunFolder:
+    run = RunFolder(path)
+    if run.plan.is_file() and not run.seal.is_file():
+        raise InputError(
+            f"{path}: exists already and holds an unfinished run; finish it with `evalkit resume {path}`"
+        )
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise InputError(f"{path}: exists already; remove it or choose another folder with --out")
     path.mkdir(parents=True, exist_ok=True)
-    return RunFolder(path)
+    return run
 
 
-def _plan(setup: RunSetup, run_id: str) -> dict[str, Any]:
-    loaded = setup.loaded
-    models = {model.side: model for model in setup.models}
+def _inputs(request: RunRequest, candidate: Bundle, baseline: Bundle | None) -> dict[str, Any]:
+    """Where everything was found, so that `evalkit resume` works from any folder."""
+    source = request.scenario.source
+    texts = request.scenario.text_data
     return {
-        "schema": SCHEMA,
-        "run_id": run_id,
-        "created": now_utc(),
-        "scenario_file": loaded.name,
-        "scenario": loaded.scenario.model_dump(mode="json"),
-        "scenario_sha256": loaded.digest,
-        "first_release": loaded.scenario.first_release,
-        "seed": loaded.scenario.seed,
-        "policy": None if loaded.policy is None else resolve_policy(loaded.policy),
-        "policy_sha256": None if loaded.policy is None else policy_digest(loaded.policy),
-        "candidate": describe_model(models["candidate"].bundle),
-        "baseline": describe_model(models["baseline"].bundle) if "baseline" in models else None,
-        "data": data_digests(loaded),
-        "backend": {"name": "mindir", "precision": "fp32", "device": "CPU"},
-        "measurement": {side: context_to_plan(model.context) for side, model in models.items()},
-        "environment": environment(),
+        "scenario": None if source is None else str(source.path.resolve()),
+        "texts": str(texts) if source is None else None,
+        "candidate": str(candidate.path.resolve()),
+        "baseline": None if baseline is None else str(baseline.path.resolve()),
+        "sandbox": request.sandbox_address,
+        "keep_tokens": request.keep_tokens,
     }
-
-
-def _derive(plan: dict[str, Any], evidence: list[Evidence], loaded: LoadedScenario) -> Derived:
-    return derive_from(plan, evidence[0], evidence[1] if len(evidence) > 1 else None, loaded.policy)
-
-
-def _write_results(folder: RunFolder, derived: Derived) -> None:
-    write_bytes_atomic(folder.results, derived.results.to_bytes())
-    if derived.baseline_results is not None and derived.comparison is not None:
-        write_bytes_atomic(folder.baseline_results, derived.baseline_results.to_bytes())
-        write_bytes_atomic(folder.comparison, derived.comparison.to_bytes())

@@ -17,7 +17,15 @@ import orjson
 from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
-from evalkit.metrics.context import DialogueSetup, MetricContext, RiskSetup
+from evalkit.metrics.context import (
+    BusinessSetup,
+    DialogueSetup,
+    History,
+    MetricContext,
+    OwnSetup,
+    RiskSetup,
+    ViewSetup,
+)
 from evalkit.runs.folder import RunFolder, Side
 from evalkit.scenario.schema import Policy
 
@@ -116,11 +124,22 @@ def context_from_plan(plan: dict[str, Any], side: Side = "candidate") -> MetricC
         stored["k_values"] = tuple(stored["k_values"])
         stored["within"] = tuple((name, float(ms)) for name, ms in stored["within"])
         stored["slices"] = tuple(stored["slices"])
+        stored["views"] = tuple(ViewSetup(**view) for view in stored["views"])
+        stored["own"] = tuple(OwnSetup(**metric) for metric in stored["own"])
+        stored["business"] = tuple(map(_business_setup, stored["business"]))
         return MetricContext(risk=risk, dialogues=dialogues, **stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"plan.json: measurement: {error}; the file is damaged or of another version"
         ) from None
+
+
+def _business_setup(stored: dict[str, Any]) -> BusinessSetup:
+    history, own = stored["history"], stored["own"]
+    if history is not None:
+        rows = tuple((float(offline), float(online)) for offline, online in history["rows"])
+        history = History(**{**history, "rows": rows})
+    return BusinessSetup(**{**stored, "history": history, "own": None if own is None else OwnSetup(**own)})
 
 
 def context_for_policy(context: MetricContext, policy: Policy | None) -> MetricContext:

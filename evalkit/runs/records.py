@@ -4,7 +4,11 @@ Sums over tokens are fixed-point (see `evalkit.metrics.accumulators`), so that a
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 SampleStatus = Literal["ok", "error", "skipped", "truncated"]
 TurnStatus = Literal["ok", "model_fault", "infrastructure_fault"]
@@ -46,6 +50,7 @@ class SampleRecord:
         bytes, bytes_scored, words: of the source text.
         nll: sum over the scored tokens.
         classes: the partition; its sums add up to the totals exactly.
+        views: sums over the tokens of each user-defined view that holds one; they may overlap.
         tags: the user's tags, usable as slices.
         target, label_logprobs, part: only for decisions: the true label, ln p(label | prompt) of each label in the
             scenario's order, and "calibration" or "judged".
@@ -66,6 +71,7 @@ class SampleRecord:
     words: int = 0
     nll: float = 0.0
     classes: dict[str, ClassSums] = field(default_factory=dict)
+    views: dict[str, ClassSums] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
     target: str | None = None
     label_logprobs: list[float] | None = None
@@ -74,6 +80,27 @@ class SampleRecord:
     text: str | None = None
     from_cache: bool = False
     elapsed_ns: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class WindowRecord:
+    """One scored window of a text that needs more batches; only in the journal, while the text isn't finished.
+
+    Attributes:
+        digest: SHA-256 of the text.
+        first_scored, end: the tokens that the window newly scores.
+        logprob, entropy, margin: float32, shape (end - first_scored,). rank: int32, the same shape.
+        elapsed_ns: the window's share of the time.
+    """
+
+    digest: str
+    first_scored: int
+    end: int
+    logprob: "npt.NDArray[np.float32]"
+    entropy: "npt.NDArray[np.float32]"
+    margin: "npt.NDArray[np.float32]"
+    rank: "npt.NDArray[np.int32]"
+    elapsed_ns: int
 
 
 @dataclass(frozen=True)

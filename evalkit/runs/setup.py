@@ -1,16 +1,18 @@
 """From a scenario and bundles to what is measured: windows, classes, decisions, dialogues, and their signatures."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from evalkit.backends.choice import DEFAULT, BackendName
 from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
 from evalkit.metrics.context import MetricContext, RiskSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file
+from evalkit.metrics.declared import declared_signatures
 from evalkit.metrics.glossary import read_glossary
-from evalkit.metrics.signature import dialogue_signature, risk_signature, text_signatures
+from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
 from evalkit.metrics.token_classes import TokenClassifier, build_classifier
 from evalkit.runs.folder import Side
 from evalkit.scenario.loader import LoadedScenario
@@ -41,15 +43,22 @@ class RunSetup:
     Attributes:
         texts, decisions: empty where the scenario has none.
         models: the candidate first.
+        backend: what scores their graphs.
     """
 
     loaded: LoadedScenario
     texts: tuple[TextItem, ...]
     decisions: tuple[DecisionItem, ...]
     models: tuple[ModelSetup, ...]
+    backend: BackendName
 
 
-def prepare(loaded: LoadedScenario, candidate: Bundle, baseline: Bundle | None) -> RunSetup:
+def prepare(
+    loaded: LoadedScenario,
+    candidate: Bundle,
+    baseline: Bundle | None,
+    backend: BackendName = DEFAULT,
+) -> RunSetup:
     """Read a scenario's data and fix how both models are measured.
 
     Raises:
@@ -68,6 +77,7 @@ def prepare(loaded: LoadedScenario, candidate: Bundle, baseline: Bundle | None) 
         if loaded.risk_data is None or scenario.risk is None
         else tuple(read_decisions(loaded.risk_data, scenario.risk.labels)),
         models=tuple(_model_setup(side, bundle, loaded, counts, terms) for side, bundle in sides),
+        backend=backend,
     )
 
 
@@ -112,13 +122,15 @@ def _model_setup(
         )
     except InputError as error:
         raise loaded.error(("text", "window"), f"{error} (bundle {bundle.path})") from None
+    added = loaded.additions
     signatures = text_signatures(window, "fp32", classifier.digest, tokenizer_sha256)
     if scenario.risk is not None:
-        signatures["risk"] = risk_signature(scenario.risk, "fp32")
+        signatures |= risk_signatures(scenario.risk, "fp32")
     dialogues = dialogue_setup(loaded)
     if scenario.dialogues is not None and dialogues is not None:
         flow_digest = None if loaded.flow is None else loaded.flow.digest
         signatures["dialogue"] = dialogue_signature(scenario.dialogues, flow_digest)
+    signatures |= declared_signatures(signatures, added.declared, added.views, added.own, added.business)
     risk = scenario.risk
     context = MetricContext(
         confidence=_DEFAULT_CONFIDENCE if loaded.policy is None else loaded.policy.confidence,
@@ -126,8 +138,19 @@ def _model_setup(
         signatures=signatures,
         risk=None
         if risk is None
-        else RiskSetup(tuple(risk.labels), risk.high_risk, risk.operating_point.recall),
+        else RiskSetup(
+            tuple(risk.labels),
+            risk.high_risk,
+            risk.operating_point.recall,
+            bins=risk.bins,
+            costs=None if risk.costs is None else risk.costs.model_dump(),
+        ),
         dialogues=dialogues,
         absent=dict(classifier.absent),
+        k_values=tuple(sorted({1, *(figure.k for figure in added.business if figure.k is not None)})),
+        slices=tuple(sorted({figure.slice for figure in added.business if figure.slice is not None})),
+        views=added.views,
+        own=added.own,
+        business=added.business,
     )
-    return ModelSetup(side, bundle, window, classifier, context)
+    return ModelSetup(side, bundle, window, replace(classifier, views=added.span_views), context)

@@ -5,12 +5,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from evalkit.metrics.registry import TOKEN_CLASSES
+from evalkit.runs.journal import read_token_rows, reopen_journals
 
 if TYPE_CHECKING:
-    from evalkit.scoring.scorer import TokenRows
+    from evalkit.scoring.text_records import TokenRows
 
 # Row groups of about this many tokens: small enough to hold in memory, large enough to compress well.
 _GROUP_TOKENS = 1 << 17
+
+
+def write_tokens(path: Path, journal: Path) -> None:
+    """Write tokens.parquet from the journal of token rows, texts sorted by id; memory doesn't grow with them."""
+    begins = reopen_journals([journal]).tokens
+    with TokenWriter(path) as writer:
+        for sample_id in sorted(begins):
+            writer.write(read_token_rows(journal, begins[sample_id]))
 
 
 class TokenWriter:

@@ -11,7 +11,7 @@ from evalkit.errors import EvalkitError, InputError
 from evalkit.gate.judge import judge
 from evalkit.gate.policy import policy_digest
 from evalkit.gate.verdict import embedded_policy, read_verdict
-from evalkit.runs.derive import derive, run_policy
+from evalkit.runs.derive import DERIVED_FILES, derive, run_policy
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import read_json
 from evalkit.runs.judging import judge_run
@@ -20,7 +20,7 @@ from evalkit.runs.seal import read_seal
 
 _EVIDENCE = r"evidence/(candidate|baseline)"
 _FOLDERS = re.compile(rf"evidence|{_EVIDENCE}|verdicts|reports")
-_FILES = re.compile(
+RUN_FILES = re.compile(
     rf"(plan|results|results\.baseline|comparison|seal|verdict)\.json|{_EVIDENCE}/(samples|turns|tokens)\.parquet"
     r"|verdicts/[0-9a-f]{64}\.json"
 )
@@ -59,6 +59,12 @@ def verify(folder: RunFolder) -> list[FileDifference]:
     return _one_a_file(differences)
 
 
+def seal_differences(folder: RunFolder) -> list[FileDifference]:
+    """Everything in which a run differs from what was sealed; nothing is computed."""
+    found, differences = _walk(folder.path)
+    return _one_a_file(differences + _check_seal(folder, found))
+
+
 def _walk(run: Path) -> tuple[set[str], list[FileDifference]]:
     """Regular files outside reports/, and whatever has no place in a run."""
     found: set[str] = set()
@@ -71,7 +77,7 @@ def _walk(run: Path) -> tuple[set[str], list[FileDifference]]:
                 differences.append(FileDifference(name, "a folder that doesn't belong to a run"))
         elif not path.is_file():
             differences.append(FileDifference(name, "not a regular file"))
-        elif _FILES.fullmatch(name):
+        elif RUN_FILES.fullmatch(name):
             found.add(name)
         else:
             differences.append(FileDifference(name, "doesn't belong to a run"))
@@ -135,14 +141,9 @@ def _check_numbers(folder: RunFolder, found: set[str]) -> list[FileDifference]:
         # Plan and evidence that were rewritten and sealed again can hold anything.
         return [FileDifference("evidence", f"results can't be computed from it and plan.json ({error!r})")]
     differences = []
-    parts = {
-        "results.json": derived.results,
-        "results.baseline.json": derived.baseline_results,
-        "comparison.json": derived.comparison,
-    }
-    for name, part in parts.items():
-        expected = None if part is None else part.to_bytes()
-        differences += _compare(folder, name, found, expected, "what the evidence gives")
+    computed = derived.files()
+    for name in DERIVED_FILES:
+        differences += _compare(folder, name, found, computed.get(name), "what the evidence gives")
     judged: dict[str, bytes] = {}
     if policy is not None:
         own = judge(derived.results, derived.comparison, policy, first_release=plan["first_release"])

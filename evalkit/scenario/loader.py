@@ -1,7 +1,8 @@
 """Scenario files read, checked and resolved: absolute paths, files that are there, the policy in place."""
 
 import glob
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 from evalkit.canonical import sha256_file, sha256_json
 from evalkit.errors import InputError
 from evalkit.gate.policy import check_policy, load_policy
+from evalkit.metrics.spec import MetricSpec
+from evalkit.scenario.additions import Additions, read_additions
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues
 from evalkit.scenario.flow import LoadedFlow, load_flow
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
 from evalkit.yaml_source import FieldPath, YamlSource
 
-_NOT_MEASURED = {"model", "baseline", "gate", "output"}
+# The additions stand in the digest by their content.
+_NOT_MEASURED = {"model", "baseline", "gate", "output", "modules", "metrics", "business"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,7 @@ class LoadedScenario:
         flow: the business flow.
         dialogue_files: files that `dialogues.include` matches, sorted.
         dialogues: their dialogues, sorted by id.
+        additions: what the scenario adds to the metrics.
     """
 
     scenario: Scenario
@@ -46,6 +51,7 @@ class LoadedScenario:
     flow: LoadedFlow | None
     dialogue_files: tuple[Path, ...]
     dialogues: tuple[DialogueSource, ...]
+    additions: Additions = field(default_factory=Additions)
 
     @property
     def name(self) -> str:
@@ -65,6 +71,7 @@ class LoadedScenario:
         Model, baseline, gate and output aren't part of it: they don't change what a number means.
         """
         content: dict[str, Any] = self.scenario.model_dump(mode="json", exclude=_NOT_MEASURED)
+        content["additions"] = self.additions.identity()
         if self.text_data is not None:
             content["text"]["data"] = sha256_file(self.text_data)
         if self.counts_file is not None:
@@ -89,7 +96,8 @@ def load_scenario(path: Path) -> LoadedScenario:
     source = YamlSource(path)
     scenario = source.parse(Scenario)
     reader = _Reader(source)
-    policy, policy_path = reader.policy(scenario)
+    additions = read_additions(scenario, source, reader.file, path.resolve().parent)
+    policy, policy_path = reader.policy(scenario, additions.declared.specs)
     text, risk, talks = scenario.text, scenario.risk, scenario.dialogues
     counts = text.classes.counts if text is not None else "candidate"
     domain = text.classes.domain if text is not None else None
@@ -115,6 +123,7 @@ def load_scenario(path: Path) -> LoadedScenario:
         flow=flow,
         dialogue_files=dialogue_files,
         dialogues=dialogues,
+        additions=additions,
     )
 
 
@@ -189,14 +198,16 @@ class _Reader:
             files.update(found)
         return tuple(sorted(files))
 
-    def policy(self, scenario: Scenario) -> tuple[Policy | None, Path | None]:
+    def policy(
+        self, scenario: Scenario, declared: Mapping[str, MetricSpec]
+    ) -> tuple[Policy | None, Path | None]:
         """The policy and the file that holds it."""
         if scenario.gate is None:
             return None, None
         if isinstance(scenario.gate, PolicyRef):
             path = self.file(("gate", "policy"), scenario.gate.policy)
-            return load_policy(path), path
-        check_policy(scenario.gate, self._source, ("gate",))
+            return load_policy(path, declared), path
+        check_policy(scenario.gate, self._source, ("gate",), declared)
         return scenario.gate, self._source.path
 
 

@@ -1,16 +1,11 @@
 """The scenario file, `version: 1`: what to measure, on what, and what must hold."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-Share = Annotated[float, Field(gt=0, lt=1)]
-Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+from evalkit.scenario.additions_schema import Business, Identifier, Reference, Share, View, names_once
+from evalkit.scenario.additions_schema import Strict as _Strict
 
 
 class ModelRef(_Strict):
@@ -67,7 +62,7 @@ class Classes(_Strict):
     frequency: Frequency | None = Frequency()
     oov: Oov | None = Oov()
     domain: Domain | None = None
-    precedence: list[Literal["oov", "domain", "frequency"]] = ["oov", "domain", "frequency"]
+    precedence: list[Literal["oov", "domain", "frequency"]] = Field(default=["oov", "domain", "frequency"])
 
     @model_validator(mode="after")
     def _precedence_unique(self) -> "Classes":
@@ -90,6 +85,11 @@ class Text(_Strict):
     window: Window | None = None
     classes: Classes = Classes()
     words: Words = Words()
+    views: list[View] = Field(default=[])
+
+    @model_validator(mode="after")
+    def _view_names_unique(self) -> "Text":
+        return names_once(self, [view.name for view in self.views], "views")
 
 
 class OperatingPoint(_Strict):
@@ -98,14 +98,29 @@ class OperatingPoint(_Strict):
     recall: Share = 0.95
 
 
+class Costs(_Strict):
+    """What a wrong decision costs, in a unit of the business; a right one costs nothing."""
+
+    false_approve: float = Field(ge=0)
+    false_reject: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _costs_something(self) -> "Costs":
+        if self.false_approve == self.false_reject == 0:
+            raise ValueError("both costs are 0; give at least one wrong decision a cost")
+        return self
+
+
 class Risk(_Strict):
-    """Labelled decisions, scored by the log-probabilities of the labels."""
+    """Labelled decisions, scored by the log-probabilities of the labels; `bins` are those of the calibration."""
 
     data: str
     calibration: Share = 0.3
     labels: list[str] = Field(min_length=2)
     high_risk: str
     operating_point: OperatingPoint = OperatingPoint()
+    bins: int = Field(default=10, ge=2, le=100)
+    costs: Costs | None = None
 
     @model_validator(mode="after")
     def _labels(self) -> "Risk":
@@ -129,7 +144,7 @@ class Dialogues(_Strict):
     include: list[str] = Field(min_length=1)
     population: Literal["sample", "fixed"] = "sample"
     trials: int = Field(default=1, ge=1, le=100)
-    variation: list[Literal["paraphrase", "typos"]] = []
+    variation: list[Literal["paraphrase", "typos"]] = Field(default=[])
     max_new_tokens: int = Field(default=64, ge=1)
     temperature: float = Field(default=0.0, ge=0)
     budget_ms: Budget = Budget()
@@ -199,7 +214,7 @@ class PolicyRef(_Strict):
 class Output(_Strict):
     """Which projections to write."""
 
-    formats: list[Literal["html", "markdown", "junit"]] = ["html", "markdown", "junit"]
+    formats: list[Literal["html", "markdown", "junit"]] = Field(default=["html", "markdown", "junit"])
 
 
 class Scenario(_Strict):
@@ -215,6 +230,9 @@ class Scenario(_Strict):
     text: Text | None = None
     risk: Risk | None = None
     dialogues: Dialogues | None = None
+    modules: str | None = None
+    metrics: list[Reference] = Field(default=[])
+    business: list[Business] = Field(default=[])
     gate: Policy | PolicyRef | None = None
     output: Output = Output()
 
@@ -222,4 +240,5 @@ class Scenario(_Strict):
     def _measures_something(self) -> "Scenario":
         if self.text is None and self.risk is None and self.dialogues is None:
             raise ValueError("nothing to measure: give at least one of text, risk, dialogues")
-        return self
+        names_once(self, self.metrics, "metrics")
+        return names_once(self, [figure.name for figure in self.business], "business")

@@ -7,7 +7,7 @@ never cut: it is left out with status "truncated", and counted.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -107,6 +107,7 @@ def score_decisions(
     seed: int,
     on_records: Callable[[Sequence[SampleRecord]], None],
     progress: Callable[[int], None] | None = None,
+    done: Collection[str] = (),
 ) -> None:
     """Score decisions; one record each, whatever becomes of it.
 
@@ -117,14 +118,17 @@ def score_decisions(
         seed: see `split_parts`.
         on_records: called with finished records, in a fixed order.
         progress: called with the number of decisions that are done since the last call.
+        done: ids that needn't be scored again; leaving them out changes no bit of the rest.
     """
     parts = split_parts(decisions, risk.calibration, seed)
     ordered = sorted(decisions, key=lambda decision: (decision.digest, decision.sample_id))
     for start in range(0, len(ordered), _BLOCK_DECISIONS):
         block = ordered[start : start + _BLOCK_DECISIONS]
+        if all(decision.sample_id in done for decision in block):
+            continue
         records = [
             replace(record, part=parts[record.cluster])
-            for record in _score_block(block, risk.labels, tokenizer, backend)
+            for record in _score_block(block, risk.labels, tokenizer, backend, done)
         ]
         on_records(records)
         if progress is not None:
@@ -132,7 +136,11 @@ def score_decisions(
 
 
 def _score_block(
-    block: Sequence[DecisionItem], labels: Sequence[str], tokenizer: TextTokenizer, backend: Backend
+    block: Sequence[DecisionItem],
+    labels: Sequence[str],
+    tokenizer: TextTokenizer,
+    backend: Backend,
+    done: Collection[str],
 ) -> list[SampleRecord]:
     usable = [decision for decision in block if unscorable(decision.prompt) is None]
     joint = tokenizer.encode_batch([f"{decision.prompt} {label}" for decision in usable for label in labels])
@@ -159,12 +167,20 @@ def _score_block(
         backend,
         prefix_token=tokenizer.prefix_token,
         longest_row=backend.max_length,
+        skip={
+            position * len(labels) + index
+            for position, decision in enumerate(asked)
+            if decision.sample_id in done
+            for index in range(len(labels))
+        },
     ):
         stats.update(finished)
     for position, decision in enumerate(asked):
+        if decision.sample_id in done:
+            continue
         of_labels = [stats[position * len(labels) + index] for index in range(len(labels))]
         records[decision.sample_id] = _scored_record(decision, labels, of_labels)
-    return [records[decision.sample_id] for decision in block]
+    return [records[decision.sample_id] for decision in block if decision.sample_id not in done]
 
 
 def _label_window(text: EncodedText, prompt_bytes: int, tokenizer: TextTokenizer) -> Window:

@@ -1,14 +1,14 @@
 """Token sequences in, statistics of every asked token out: windows are packed, scored, put together again."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from evalkit.backends.base import Backend, Float32Array, IntArray, RowStats
-from evalkit.scoring.rows import Batch, Piece, build_batches, pack_rows, row_length_for
+from evalkit.scoring.rows import Batch, Piece, Placement, build_batches, pack_rows, row_length_for
 from evalkit.scoring.windows import Window
 
 # Positions of a batch: enough to keep the matrix products busy (more was measured to gain nothing), few
@@ -33,16 +33,42 @@ class SequenceStats:
     elapsed_ns: int
 
 
+@dataclass(frozen=True, eq=False)
+class WindowStats:
+    """Statistics of one window of a sequence, kept while others of its windows are still to come.
+
+    Attributes:
+        sequence: index of the sequence.
+        window: which of its windows.
+        stats: of the tokens that the window newly scores.
+    """
+
+    sequence: int
+    window: Window
+    stats: SequenceStats
+
+
 class _Partial:
     """A sequence whose windows are coming in."""
 
     def __init__(self, windows: Sequence[Window]) -> None:
-        asked = sum(window.scored for window in windows)
+        self.asked = sum(window.scored for window in windows)
         self.first = windows[0].first_scored
-        self.missing = len(windows)
-        self.real = np.empty((3, asked), dtype=np.float32)
-        self.rank = np.empty(asked, dtype=np.int32)
+        self.missing = {window.first_scored for window in windows}
+        # Arrays come with the first window: a block has many sequences that wait and few that are under way.
+        self.real = np.empty((3, 0), dtype=np.float32)
+        self.rank = np.empty(0, dtype=np.int32)
         self.elapsed_ns = 0
+
+    def place(self, window: Window, stats: SequenceStats) -> None:
+        if not self.rank.size:
+            self.real = np.empty((3, self.asked), dtype=np.float32)
+            self.rank = np.empty(self.asked, dtype=np.int32)
+        target = slice(window.first_scored - self.first, window.end - self.first)
+        self.real[:, target] = stats.logprob, stats.entropy, stats.margin
+        self.rank[target] = stats.rank
+        self.elapsed_ns += stats.elapsed_ns
+        self.missing.remove(window.first_scored)
 
     def stats(self) -> SequenceStats:
         return SequenceStats(self.real[0], self.real[1], self.real[2], self.rank, self.elapsed_ns)
@@ -55,8 +81,14 @@ def score_sequences(
     *,
     prefix_token: int | None,
     longest_row: int,
+    skip: Collection[int] = (),
+    kept: Iterable[WindowStats] = (),
+    on_windows: Callable[[Sequence[WindowStats]], None] | None = None,
 ) -> Iterator[list[tuple[int, SequenceStats]]]:
     """Score sequences; the result doesn't depend on anything but the sequences in their order.
+
+    Batches are planned over all sequences, those that are done included, and a batch is left out only if
+    nothing in it is wanted: what runs again runs in the same company and gives the same bits.
 
     Args:
         sequences: token ids, int32; sorted by content by the caller.
@@ -64,20 +96,51 @@ def score_sequences(
         backend: the model.
         prefix_token: fed where a window has its prefix.
         longest_row: no row has more positions; no window has more inputs.
+        skip: indices of sequences whose statistics aren't wanted again.
+        kept: windows that an earlier attempt scored.
+        on_windows: takes, after each batch, the windows in it whose sequences are still incomplete.
 
     Yields:
         After each batch the sequences that it completed, as (index, statistics). Each sequence comes exactly
         once.
     """
     pieces = [Piece(index, window) for index, parts in enumerate(windows) for window in parts]
-    open_sequences: dict[int, _Partial] = {}
+    open_sequences: dict[int, _Partial] = {
+        index: _Partial(windows[index]) for index in range(len(windows)) if index not in skip
+    }
+    for part in kept:
+        if part.sequence in open_sequences:
+            open_sequences[part.sequence].place(part.window, part.stats)
+    yield _completed(open_sequences, sorted(open_sequences))
     for batch in _batches(pieces, sequences, prefix_token, longest_row):
+        wanted = [place for place in batch.placements if _is_missing(place.piece, open_sequences)]
+        if not wanted:
+            continue
         begin = time.perf_counter_ns()
         stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
         elapsed = time.perf_counter_ns() - begin
-        yield _collect(batch, stats, elapsed, windows, open_sequences)
+        parts = _cut(wanted, stats, elapsed)
+        for part in parts:
+            open_sequences[part.sequence].place(part.window, part.stats)
+        finished = _completed(open_sequences, dict.fromkeys(part.sequence for part in parts))
+        if on_windows is not None:
+            on_windows([part for part in parts if part.sequence in open_sequences])
+        yield finished
     if open_sequences:
         raise AssertionError(f"{len(open_sequences)} sequences were not scored whole")
+
+
+def _is_missing(piece: Piece, open_sequences: dict[int, _Partial]) -> bool:
+    partial = open_sequences.get(piece.sequence)
+    return partial is not None and piece.window.first_scored in partial.missing
+
+
+def _completed(
+    open_sequences: dict[int, _Partial], candidates: Iterable[int]
+) -> list[tuple[int, SequenceStats]]:
+    """Take the complete ones of `candidates` out of the open sequences."""
+    whole = [index for index in candidates if not open_sequences[index].missing]
+    return [(index, open_sequences.pop(index).stats()) for index in whole]
 
 
 def _batches(
@@ -94,32 +157,23 @@ def _batches(
         )
 
 
-def _collect(
-    batch: Batch,
-    stats: RowStats,
-    elapsed_ns: int,
-    windows: Sequence[Sequence[Window]],
-    open_sequences: dict[int, _Partial],
-) -> list[tuple[int, SequenceStats]]:
-    fed = sum(placement.piece.window.inputs for placement in batch.placements)
-    finished = []
-    for placement in batch.placements:
-        index, window = placement.piece.sequence, placement.piece.window
-        partial = open_sequences.get(index)
-        if partial is None:
-            partial = open_sequences[index] = _Partial(windows[index])
+def _cut(placements: Sequence[Placement], stats: RowStats, elapsed_ns: int) -> list[WindowStats]:
+    """The statistics of each placed window, with its share of the time."""
+    fed = sum(placement.piece.window.inputs for placement in placements)
+    parts = []
+    for placement in placements:
+        window = placement.piece.window
         stop = placement.column + window.inputs
         source = (placement.row, slice(stop - window.scored, stop))
-        target = slice(window.first_scored - partial.first, window.end - partial.first)
-        partial.real[0, target] = stats.logprob[source]
-        partial.real[1, target] = stats.entropy[source]
-        partial.real[2, target] = stats.margin[source]
-        partial.rank[target] = stats.rank[source]
-        partial.elapsed_ns += elapsed_ns * window.inputs // fed
-        partial.missing -= 1
-        if partial.missing == 0:
-            finished.append((index, open_sequences.pop(index).stats()))
-    return finished
+        own = SequenceStats(
+            stats.logprob[source],
+            stats.entropy[source],
+            stats.margin[source],
+            stats.rank[source],
+            elapsed_ns * window.inputs // fed,
+        )
+        parts.append(WindowStats(placement.piece.sequence, window, own))
+    return parts
 
 
 def first_undefined(stats: SequenceStats) -> tuple[int, str] | None:

@@ -8,6 +8,8 @@ token.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from evalkit.errors import InputError
 from evalkit.scenario.schema import Window as WindowPolicy
 
@@ -81,3 +83,24 @@ def resolve_window(policy: WindowPolicy | None, max_length: int) -> WindowPolicy
             f"give at most {max_length}"
         )
     return policy
+
+
+def parse_window(text: str) -> WindowPolicy:
+    """A window policy written LENGTH/STRIDE/PREFIX.
+
+    Raises:
+        InputError: it isn't written so, or the numbers don't fit.
+    """
+    parts = text.split("/")
+    try:
+        length, stride, prefix = int(parts[0]), int(parts[1]), parts[2]
+        if len(parts) != 3:
+            raise IndexError
+        return WindowPolicy.model_validate({"length": length, "stride": stride, "prefix": prefix})
+    except (ValueError, IndexError) as error:
+        detail = ""
+        if isinstance(error, ValidationError):
+            detail = f": {error.errors(include_url=False)[0]['msg'].removeprefix('Value error, ')}"
+        raise InputError(
+            f"--window {text}: LENGTH/STRIDE/PREFIX is needed, e.g. 512/512/first{detail}"
+        ) from None

@@ -17,7 +17,7 @@ from evalkit.statistics.bootstrap import RESAMPLES, cluster_weights, jackknife_e
 
 MIN_CLUSTERS = 10
 PERCENTILE_CLUSTERS = 30
-_MAX_UNDEFINED_SHARE = 0.01
+MAX_UNDEFINED_SHARE = 0.01
 _ROUNDING = 1e-12
 
 Sides = Literal[1, 2]
@@ -93,7 +93,7 @@ def uncertainties(questions: Sequence[Question], *, confidence: float, seed: int
 
 
 def _needs_bootstrap(question: Question) -> bool:
-    bootstrapped = question.method in ("cluster-bootstrap", "percentile", "bootstrap-and-exact")
+    bootstrapped = question.method not in ("exact-binomial", "fixed-population")
     return bootstrapped and len(question.estimator.clusters) >= MIN_CLUSTERS
 
 
@@ -118,6 +118,8 @@ def _ends(question: Question, replicates: FloatArray | None, confidence: float, 
         return _Ends((value, value), (value, value), "fixed-population")
     if question.method == "exact-binomial":
         return _exact(question.estimator, confidence)
+    if question.method == "bounded-mean" and value == 0:
+        return _scaled(_exact(question.estimator, confidence), question.estimator)
     if question.method == "bootstrap-and-exact":
         exact = _exact(question.estimator, confidence)
         if value in (0.0, 1.0):
@@ -132,6 +134,13 @@ def _ends(question: Question, replicates: FloatArray | None, confidence: float, 
     return _bootstrap(question, replicates, confidence, seed)
 
 
+def _scaled(ends: _Ends, estimator: Estimator) -> _Ends:
+    factor = estimator.largest if isinstance(estimator, Proportion) else math.inf
+    low, high = ends.two
+    one_low, one_high = ends.one
+    return _Ends((low * factor, high * factor), (one_low * factor, one_high * factor), ends.method)
+
+
 def _exact(estimator: Estimator, confidence: float) -> _Ends:
     if not isinstance(estimator, Proportion):
         raise _NoIntervalError("not a share of counted outcomes")
@@ -139,7 +148,7 @@ def _exact(estimator: Estimator, confidence: float) -> _Ends:
     single = one_outcome_each(successes, trials)
     share = math.fsum(successes) / math.fsum(trials)
     if not single and 0 < share < 1 and np.count_nonzero(trials) < MIN_CLUSTERS:
-        raise _NoIntervalError(_too_few(int(np.count_nonzero(trials))))
+        raise _NoIntervalError(too_few(int(np.count_nonzero(trials))))
     counts = effective_sample(successes, trials)
     if single:
         counts = (math.fsum(successes), math.fsum(trials))
@@ -150,9 +159,9 @@ def _exact(estimator: Estimator, confidence: float) -> _Ends:
 def _bootstrap(question: Question, replicates: FloatArray | None, confidence: float, seed: int) -> _Ends:
     size = len(question.estimator.clusters)
     if replicates is None:
-        raise _NoIntervalError(_too_few(size))
+        raise _NoIntervalError(too_few(size))
     defined = np.sort(replicates[~np.isnan(replicates)])
-    if defined.size < (1 - _MAX_UNDEFINED_SHARE) * replicates.size:
+    if defined.size < (1 - MAX_UNDEFINED_SHARE) * replicates.size:
         missing = replicates.size - defined.size
         raise _NoIntervalError(f"undefined on {missing} of {replicates.size} bootstrap resamples")
     if _same(float(defined[0]), float(defined[-1])):
@@ -178,21 +187,10 @@ def _percentile_ends(ordered: FloatArray, clusters: int, tail: float) -> tuple[f
 
 def _bootstrap_t(question: Question, confidence: float, seed: int) -> _Ends:
     """Studentised bootstrap (Efron & Tibshirani, section 12.5) with the jackknife error of each resample."""
-    estimator = question.estimator
-    size = len(estimator.clusters)
-    target = _Logarithm(estimator) if question.log_scale else estimator
-    weights = cluster_weights(size, seed=seed)
-    observed = np.ones((1, size))
-    value = float(target.replicates(observed)[0])
-    error = float(jackknife_errors(target, observed)[0])
-    errors = np.concatenate([jackknife_errors(target, rows) for rows in np.array_split(weights, 20)])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        pivots = (target.replicates(weights) - value) / errors
-    pivots = np.sort(pivots[np.isfinite(pivots)])
-    if not math.isfinite(error) or pivots.size < (1 - _MAX_UNDEFINED_SHARE) * len(weights):
-        raise _NoIntervalError(
-            f"only {size} clusters, and the standard error is undefined on too many resamples"
-        )
+    target = _Logarithm(question.estimator) if question.log_scale else question.estimator
+    value, error, pivots = bootstrap_pivots(target, seed)
+    if pivots is None:
+        raise _NoIntervalError(few_pivots(len(target.clusters)))
 
     def ends(tail: float) -> tuple[float, float]:
         rank = max(math.floor(tail * (pivots.size + 1)), 1)
@@ -200,6 +198,29 @@ def _bootstrap_t(question: Question, confidence: float, seed: int) -> _Ends:
         return (math.exp(low), math.exp(high)) if question.log_scale else (float(low), float(high))
 
     return _Ends(ends((1 - confidence) / 2), ends(1 - confidence), "bootstrap-t", RESAMPLES)
+
+
+def bootstrap_pivots(estimator: Estimator, seed: int) -> tuple[float, float, FloatArray | None]:
+    """Value, jackknife standard error and the sorted pivots (value* - value) / error* of the resamples.
+
+    Returns:
+        None in place of the pivots where the error is undefined, or is so on too many resamples.
+    """
+    weights = cluster_weights(len(estimator.clusters), seed=seed)
+    observed = np.ones((1, len(estimator.clusters)))
+    value = float(estimator.replicates(observed)[0])
+    error = float(jackknife_errors(estimator, observed)[0])
+    errors = np.concatenate([jackknife_errors(estimator, rows) for rows in np.array_split(weights, 20)])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        pivots = (estimator.replicates(weights) - value) / errors
+    pivots = np.sort(pivots[np.isfinite(pivots)])
+    enough = math.isfinite(error) and pivots.size >= (1 - MAX_UNDEFINED_SHARE) * len(weights)
+    return value, error, pivots if enough else None
+
+
+def few_pivots(clusters: int) -> str:
+    """Why there are no pivots."""
+    return f"only {clusters} clusters, and the standard error is undefined on too many resamples"
 
 
 @dataclass(frozen=True)
@@ -271,5 +292,6 @@ def _same(low: float, high: float) -> bool:
     return low == high or high - low <= _ROUNDING * max(abs(low), abs(high)) < math.inf
 
 
-def _too_few(clusters: int) -> str:
+def too_few(clusters: int) -> str:
+    """Why there is neither an interval nor a p-value."""
     return f"only {clusters} independent clusters; an interval needs {MIN_CLUSTERS}"

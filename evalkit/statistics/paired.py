@@ -10,7 +10,18 @@ import numpy.typing as npt
 from evalkit.metrics.estimators import Estimator, FloatArray, Proportion
 from evalkit.metrics.result import Interval
 from evalkit.statistics.binomial import clopper_pearson
-from evalkit.statistics.intervals import Question, uncertainty
+from evalkit.statistics.bootstrap import replicate_all
+from evalkit.statistics.discordance import PairedMethod, PairedTest
+from evalkit.statistics.intervals import (
+    MAX_UNDEFINED_SHARE,
+    MIN_CLUSTERS,
+    PERCENTILE_CLUSTERS,
+    Question,
+    bootstrap_pivots,
+    few_pivots,
+    too_few,
+    uncertainty,
+)
 
 ChangeKind = Literal["relative", "absolute"]
 
@@ -76,6 +87,56 @@ def paired_change(
         interval, bounds, why = change.concordant(confidence, 2), change.concordant(confidence, 1), None
     fields = {"interval": interval, "bounds": bounds, "interval_reason": why, "undefined": answer.undefined}
     return PairedChange(**{**base.__dict__, **fields})
+
+
+def bootstrap_test(candidate: Estimator, baseline: Estimator, seed: int) -> PairedTest:
+    """Whether the two differ, by the same resamples as the interval of their absolute change.
+
+    p is twice the smallest tail at which the one-sided interval still holds 0, so that p < 1 - confidence exactly
+    where the two-sided interval leaves 0 out: the expanded percentile interval from 30 clusters on, bootstrap-t below.
+
+    Args:
+        candidate, baseline: the same statistic of two models; only common clusters count.
+        seed: of the bootstrap.
+    """
+    change = _Change.build(candidate, baseline, "absolute")
+    size = len(change.clusters)
+    method: PairedMethod = (
+        "paired-cluster-bootstrap" if size >= PERCENTILE_CLUSTERS else "paired-cluster-bootstrap-t"
+    )
+    if change.value is None:
+        return PairedTest(method, None, change.reason())
+    if size < MIN_CLUSTERS:
+        return PairedTest(method, None, too_few(size))
+    (replicates,) = replicate_all([change], seed=seed)
+    if np.isnan(replicates).mean() > MAX_UNDEFINED_SHARE:
+        return PairedTest(method, None, f"undefined on {np.isnan(replicates).sum()} resamples")
+    if np.ptp(replicates[~np.isnan(replicates)]) == 0:
+        equal = change.value == 0
+        return PairedTest(
+            method, 1.0 if equal else None, None if equal else "the change doesn't vary between the clusters"
+        )
+    if size >= PERCENTILE_CLUSTERS:
+        tail = _expanded_tail(_tail(replicates[~np.isnan(replicates)], 0.0), size)
+    else:
+        value, error, pivots = bootstrap_pivots(change, seed)
+        if pivots is None or error == 0:
+            return PairedTest(method, None, few_pivots(size))
+        tail = _tail(pivots, value / error)
+    return PairedTest(method, min(1.0, 2 * tail))
+
+
+def _tail(replicates: FloatArray, at: float) -> float:
+    """The smaller share of replicates on one side of `at`, never zero (Davison & Hinkley 1997, section 4.4)."""
+    beyond = min(np.count_nonzero(replicates <= at), np.count_nonzero(replicates >= at))
+    return (1 + float(beyond)) / (1 + replicates.size)
+
+
+def _expanded_tail(tail: float, clusters: int) -> float:
+    """The tail whose expanded percentile (see `evalkit.statistics.intervals`) is the plain one at `tail`."""
+    from scipy.stats import norm, t
+
+    return float(t.cdf(norm.ppf(tail) / math.sqrt(clusters / (clusters - 1)), clusters - 1))
 
 
 @dataclass(frozen=True)
@@ -156,6 +217,8 @@ class _Change:
     def concordant(self, confidence: float, sides: Literal[1, 2]) -> Interval:
         """Bounds on the difference when no cluster differed: the exact bound on how often one would."""
         _, most = clopper_pearson(0, len(self.clusters), confidence, sides)
+        if isinstance(self.candidate, Proportion):
+            most *= self.candidate.largest
         if self.kind == "relative":
             most /= abs(self.baseline_value or 1.0)
         return Interval(-most, most, confidence, sides, "exact-binomial-no-discordant-cluster")

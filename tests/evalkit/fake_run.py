@@ -348,7 +348,7 @@ def plan() -> dict[str, Any]:
         "schema": PLAN_SCHEMA,
         "run_id": "20261129-120000-demo",
         "created": "2026-11-29T12:00:00Z",
-        "scenario": {"name": "banking_support"},
+        "scenario": {"name": "banking_support", "output": {"formats": ["html", "markdown", "junit"]}},
         "candidate": {
             "name": "banking-regressed",
             "model_digest": CANDIDATE,

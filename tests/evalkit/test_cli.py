@@ -101,6 +101,10 @@ def test_usage_errors_exit_2(folder: Path) -> None:
     refused(evalkit("judge", folder / "absent"), "no such run folder")
     refused(evalkit("report", folder), "plan.json")
     refused(evalkit("verify", folder / "absent"), "no such run folder")
+    refused(evalkit("resume", folder / "absent"), "no such run folder")
+    refused(evalkit("rescore", folder), "plan.json")
+    refused(evalkit("compare", folder / "absent", folder / "other"), "no such run folder")
+    refused(evalkit("power", folder / "scenario.yaml"), "gate", "no rule to decide")
     refused(evalkit("validate", folder / "absent.yaml"), "no such file")
     refused(
         evalkit("score", "--model", folder, "--data", folder / "texts.jsonl", "--window", "8/9/first"),

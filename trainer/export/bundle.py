@@ -11,6 +11,7 @@ from mindspore import context
 from evalkit.bundle import (
     MANIFEST,
     SCHEMA,
+    SCORE_ONNX,
     TOKEN_COUNTS,
     TOKENIZER,
     WEIGHTS,
@@ -36,12 +37,14 @@ from trainer.export.graphs import (
     score_ports,
     step_ports,
 )
-from trainer.export.parity import compare, decode_logprobs, score_logprobs
+from trainer.export.onnx import export_onnx, require_onnx
+from trainer.export.parity import compare, decode_logprobs, onnx_logprobs, score_logprobs
 from trainer.model.decoder import CausalLM
 from trainer.model.weights import load_weights
 
 _SCORE_FILE = "graphs/score.mindir"
 _STEP_FILE = "graphs/step.mindir"
+_SCORE_ONNX_FILE = "graphs/score.onnx"
 
 
 def export_bundle(
@@ -60,7 +63,7 @@ def export_bundle(
     Args:
         checkpoint: what to export.
         out: the bundle folder; must not exist.
-        formats: graph formats; mindir is the one that this version writes.
+        formats: graph formats: mindir (always needed) and onnx (a twin of the score graph).
         attention_window: how far back a token sees, itself included; None keeps the checkpoint's own. Another window
             makes another model with another digest.
         name: the bundle's name; None keeps the checkpoint's.
@@ -78,9 +81,10 @@ def export_bundle(
     model.set_train(False)
     with folder_atomic(out) as staging:
         for file in (WEIGHTS, TOKENIZER, TOKEN_COUNTS, WORD_COUNTS):
-            shutil.copyfile(checkpoint.path / file, staging / file)
+            if file in meta.files:
+                shutil.copyfile(checkpoint.path / file, staging / file)
         (staging / "graphs").mkdir()
-        graphs, parity = _write_graphs(staging, model, spec, checkpoint)
+        graphs, parity = _write_graphs(staging, model, spec, checkpoint, with_onnx="onnx" in formats)
         files = {
             path.relative_to(staging).as_posix(): FileSpec(
                 sha256=sha256_file(path), bytes=path.stat().st_size
@@ -97,7 +101,7 @@ def export_bundle(
             "tokenizer": meta.tokenizer.model_dump(),
             "graphs": {role: graph.model_dump() for role, graph in graphs.items()},
             "files": {path: file.model_dump() for path, file in files.items()},
-            "training": meta.training,
+            "training": meta.training or None,
             "parity": {graph: result.model_dump() for graph, result in parity.items()},
         }
         content["manifest_sha256"] = manifest_digest(content)
@@ -110,12 +114,16 @@ def _check_formats(formats: Sequence[str]) -> None:
     for name in formats:
         if name == "air" and context.get_context("device_target") != "Ascend":
             raise InputError("--format air: AIR can only be exported on an Ascend device; use mindir here")
-        if name != "mindir":
-            raise InputError(f"--format {name}: this version writes mindir only; use mindir")
+        if name not in ("mindir", "onnx"):
+            raise InputError(f"--format {name}: unknown; choose from mindir, onnx")
+    if "mindir" not in formats:
+        raise InputError(f"--format {','.join(formats)}: a bundle needs its MindIR graphs; use mindir,onnx")
+    if "onnx" in formats:
+        require_onnx()
 
 
 def _write_graphs(
-    folder: Path, model: CausalLM, spec: ModelSpec, checkpoint: Checkpoint
+    folder: Path, model: CausalLM, spec: ModelSpec, checkpoint: Checkpoint, *, with_onnx: bool
 ) -> tuple[dict[str, GraphSpec], dict[str, Parity]]:
     score_inputs, score_outputs = score_ports()
     step_inputs, step_outputs = step_ports(spec)
@@ -137,4 +145,11 @@ def _write_graphs(
         "prefill": step_spec,
         "decode": step_spec,
     }
+    if with_onnx:
+        file = folder / _SCORE_ONNX_FILE
+        export_onnx(score, spec, score_inputs, score_outputs, file)
+        parity[SCORE_ONNX] = compare(SCORE_ONNX, onnx_logprobs(file, probe), expected, probe.segments > 0)
+        graphs[SCORE_ONNX] = GraphSpec(
+            format="onnx", file=_SCORE_ONNX_FILE, inputs=score_inputs, outputs=score_outputs
+        )
     return graphs, parity

@@ -1,5 +1,7 @@
 """Parity: how far the exported graphs' log-probabilities lie from the checkpoint's, on real text."""
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 from mindspore import Tensor, nn
@@ -26,6 +28,19 @@ def score_logprobs(graph: nn.Cell, probe: Probe) -> Floats:
     for start in range(0, len(probe.token_ids), _ROWS_A_CALL):
         chunk = [Tensor(np.ascontiguousarray(field[start : start + _ROWS_A_CALL])) for field in fields]
         parts.append(graph(*chunk)[0].asnumpy())
+    return np.where(probe.segments > 0, np.concatenate(parts), np.float32(0))
+
+
+def onnx_logprobs(file: Path, probe: Probe) -> Floats:
+    """Log-probability of every target of the probe by an ONNX score graph, [rows, length]; 0 at padding."""
+    from evalkit.backends.onnx_session import open_session
+
+    session = open_session(file)
+    fields = {name: getattr(probe, name) for name in ("token_ids", "targets", "positions", "segments")}
+    parts = []
+    for start in range(0, len(probe.token_ids), _ROWS_A_CALL):
+        chunk = {name: field[start : start + _ROWS_A_CALL] for name, field in fields.items()}
+        parts.append(session.run(["logprob"], chunk)[0])
     return np.where(probe.segments > 0, np.concatenate(parts), np.float32(0))
 
 

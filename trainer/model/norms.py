@@ -9,18 +9,21 @@ from evalkit.bundle import ModelSpec
 class _Normalise(nn.Cell):  # type: ignore[misc]
     """y = x / sqrt(mean(x²) + eps) over the last axis, with its derivative written out.
 
-    `ops.rms_norm` has no CPU kernel, and 1/sqrt is used instead of rsqrt because the ONNX exporter knows no Rsqrt. The
-    derivative by hand is a third of the work of the one that MindSpore derives.
+    `ops.rms_norm` has no CPU kernel, and 1/sqrt is used instead of rsqrt because the ONNX exporter knows no Rsqrt. It
+    knows no Reciprocal either, which MindSpore makes of 1.0 / x: hence the division of a tensor. The derivative by hand
+    is a third of the work of the one that MindSpore derives.
     """
 
     def __init__(self, eps: float) -> None:
         super().__init__()
         self.eps = eps
         self.mean = ops.ReduceMean(keep_dims=True)
+        self.one = ms.Tensor([1.0], ms.float32)
+        self.divide = ops.RealDiv()
 
     def construct(self, x: Tensor) -> Tensor:
         """x [N, size] → [N, size]."""
-        return x * (1.0 / ops.sqrt(self.mean(x * x, -1) + self.eps))
+        return x * self.divide(self.one, ops.sqrt(self.mean(x * x, -1) + self.eps))
 
     def bprop(self, x: Tensor, y: Tensor, dy: Tensor) -> tuple[Tensor]:
         """dx = (dy - y · mean(y · dy)) / sqrt(mean(x²) + eps)."""

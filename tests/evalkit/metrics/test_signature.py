@@ -1,6 +1,6 @@
 """Signatures change with what changes the numbers, and with nothing else."""
 
-from evalkit.metrics.signature import dialogue_signature, risk_signature, text_signatures
+from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
 from evalkit.scenario.schema import Dialogues, Risk, Window
 
 WINDOW = Window(length=256, stride=128)
@@ -15,14 +15,17 @@ def test_text():
 
 
 def test_risk():
-    def signature(**changes):
-        return risk_signature(
-            Risk(**{"data": "a", "labels": ["x", "y"], "high_risk": "y", **changes}), "fp32"
-        )
+    def signature(family="risk", **changes):
+        risk = Risk(**{"data": "a", "labels": ["x", "y"], "high_risk": "y", **changes})
+        return risk_signatures(risk, "fp32")[family]
 
     assert signature().endswith("|cal:0.3|r:0.95|len:sum|p:fp32|v:1")
     assert signature() == signature(data="b")
     assert len({signature(), signature(high_risk="x"), signature(calibration=0.4)}) == 3
+    costs = {"false_approve": 5, "false_reject": 1}
+    assert signature() == signature(bins=5) == signature(costs=costs)
+    assert "|b:10|" in signature("calibration") and "|b:5|" in signature("calibration", bins=5)
+    assert "|cost:none|" in signature("cost") and "|cost:5/1|" in signature("cost", costs=costs)
 
 
 def test_dialogues():

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from evalkit.runs.records import SampleRecord
 from evalkit.scenario.schema import Window
 from evalkit.scoring import scorer as scorer_module
-from evalkit.scoring.scorer import TokenRows, score_texts
+from evalkit.scoring.scorer import score_texts
+from evalkit.scoring.text_records import TokenRows
 from evalkit.scoring.texts import TextItem
 from tests.evalkit.scoring.conftest import byte_level_tokenizer
 from tests.evalkit.scoring.table_backend import ContextBackend

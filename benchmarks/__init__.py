@@ -1,0 +1,1 @@
+"""Measurements against other software; run by hand, never part of what is installed."""

@@ -1,0 +1,40 @@
+"""The one door to ONNX Runtime: a checked graph on the CPU."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import InputError
+from evalkit.onnx_operators import read_checked_onnx
+
+_ERROR = 3  # severity from which ONNX Runtime writes to stderr
+
+
+def open_session(file: Path) -> Any:
+    """Check the ONNX graph and open an `onnxruntime.InferenceSession` on the CPU.
+
+    It uses as many threads as this process may have cores, as MindSpore does.
+
+    Raises:
+        InputError: ONNX Runtime isn't installed, the graph is unsafe, or it can't be loaded.
+    """
+    data = read_checked_onnx(file)
+    try:
+        import onnxruntime
+    except ImportError:
+        raise InputError(
+            f'{file}: ONNX graphs need the packages onnx and onnxruntime; pip install "evalkit[onnx]"'
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERROR
+    # exp() of masked scores gives numbers below the normal range there, which a CPU multiplies many times slower.
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    try:
+        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common base but Exception
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"{file}: ONNX Runtime can't load this graph ({reason}); export the bundle again"
+        ) from None

@@ -1,0 +1,159 @@
+"""Whether P(high risk) means what it says: expected calibration error, Brier score, and the reliability curve.
+
+All on the judged decisions. The calibration error compares, in bins of equally many decisions, the mean
+probability with the observed rate. Noise can't cancel inside an absolute value, so its plain value lies above
+the truth: by sqrt(2/pi) standard errors of a bin where the model is calibrated, less elsewhere (Broecker 2012,
+Estimating reliability and resolution of probability forecasts, section 3). A bootstrap replicate carries the
+noise twice. The value stays the plain one, comparable with other tools; the low ends of interval and bounds
+give the replicates' largest excess back, the high ends keep it, so both err on the side of caution.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from evalkit.metrics.classification import high_risk_probability
+from evalkit.metrics.context import MetricContext, RiskSetup
+from evalkit.metrics.estimators import FloatArray, NamedEstimator, RatioEstimator, group_clusters
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.records import SampleRecord
+from evalkit.statistics.binomial import clopper_pearson, effective_sample, one_outcome_each
+
+IndexArray = npt.NDArray[np.intp]
+
+_HALF_NORMAL = math.sqrt(2 / math.pi)
+_NONE_JUDGED = "the judged part holds no scored decision"
+
+
+@dataclass(frozen=True, eq=False)
+class CalibrationErrorEstimator:
+    """Mean absolute difference of probability and outcome over bins, weighted by the bins' decisions.
+
+    Attributes:
+        clusters: sorted ids of the judged decisions' clusters.
+        decisions: judged decisions of each cluster and bin, shape (clusters, bins).
+        residuals: their sums of probability - outcome, same shape.
+    """
+
+    clusters: tuple[str, ...]
+    decisions: FloatArray
+    residuals: FloatArray
+
+    @property
+    def n(self) -> int:
+        """Judged decisions."""
+        return round(float(self.decisions.sum()))
+
+    @property
+    def value(self) -> float | None:
+        """The error; None without a decision."""
+        value = float(self.replicates(np.ones((1, len(self.clusters))))[0])
+        return None if math.isnan(value) else value
+
+    def replicates(self, weights: FloatArray) -> FloatArray:
+        """See `Estimator.replicates`. The bins stay those of the whole evidence."""
+        total = (weights @ self.decisions).sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            errors: FloatArray = np.abs(weights @ self.residuals).sum(axis=1) / total
+        return errors
+
+    def excess(self, variances: FloatArray) -> float:
+        """How far the plain value of a calibrated model lies above zero.
+
+        Args:
+            variances: of each bin's residual sum where outcomes are independent, shape (bins,).
+        """
+        # Outcomes of one cluster go together: the larger of both variances.
+        clustered = (self.residuals**2).sum(axis=0)
+        return _HALF_NORMAL * float(np.sqrt(np.maximum(variances, clustered)).sum()) / max(self.n, 1)
+
+
+def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
+    """calibration/ece and /brier of the judged decisions; empty where no decision was planned."""
+    planned = [sample for sample in evidence.samples if sample.kind == "risk"]
+    if context.risk is None or not planned:
+        return []
+    judged = [sample for sample in planned if sample.status == "ok" and sample.part == "judged"]
+    coverage = sum(sample.status == "ok" for sample in planned) / len(planned)
+    if not judged:
+        names = ("calibration/ece", "calibration/brier")
+        return [NamedEstimator(name, reason=_NONE_JUDGED, coverage=coverage) for name in names]
+    return _of_decisions(judged, context.risk, context.confidence, coverage)
+
+
+def equal_mass_bins(scores: FloatArray, bins: int) -> IndexArray:
+    """The bin of each score: bins of equally many, lowest first; equal scores share a bin, so some may be empty.
+
+    Args:
+        scores: shape (decisions,), in any order.
+        bins: how many.
+    """
+    below = np.searchsorted(np.sort(scores), scores, side="left")
+    return (below * bins // len(scores)).astype(np.intp)
+
+
+def _of_decisions(
+    judged: Sequence[SampleRecord], setup: RiskSetup, confidence: float, coverage: float
+) -> list[NamedEstimator]:
+    clusters, columns = group_clusters([sample.cluster for sample in judged])
+    scores = high_risk_probability(judged, setup)
+    outcomes = np.array([sample.target == setup.high_risk for sample in judged], dtype=np.float64)
+    bins = equal_mass_bins(scores, setup.bins)
+
+    def by_cell(values: FloatArray) -> FloatArray:
+        cells = np.zeros((len(clusters), setup.bins))
+        np.add.at(cells, (columns, bins), values)
+        return cells
+
+    error = CalibrationErrorEstimator(clusters, by_cell(np.ones_like(scores)), by_cell(scores - outcomes))
+    spread = np.bincount(bins, scores * (1 - scores), setup.bins).astype(np.float64)
+    calibrated = error.excess(spread)
+    curve = _curve(error.decisions, by_cell(scores), by_cell(outcomes), confidence)
+    details: dict[str, Any] = {"bins": curve, "expected_if_calibrated": calibrated}
+    squared = RatioEstimator.from_units(
+        [sample.cluster for sample in judged], (scores - outcomes) ** 2, np.ones_like(scores)
+    )
+    rate = math.fsum(outcomes) / len(outcomes)
+    return [
+        NamedEstimator(
+            "calibration/ece",
+            estimator=error,
+            coverage=coverage,
+            details=details,
+            bias=math.sqrt(2) * calibrated,
+        ),
+        NamedEstimator(
+            "calibration/brier",
+            estimator=squared,
+            coverage=coverage,
+            details={"of_the_base_rate": rate * (1 - rate)},
+        ),
+    ]
+
+
+def _curve(
+    decisions: FloatArray, confidences: FloatArray, outcomes: FloatArray, confidence: float
+) -> list[dict[str, Any]]:
+    """The reliability curve: each bin that holds a decision, with an interval of the observed rate."""
+    curve = []
+    for trials, scores, successes in zip(decisions.T, confidences.T, outcomes.T, strict=True):
+        n = math.fsum(trials)
+        if n == 0:
+            continue
+        single = one_outcome_each(successes, trials)
+        counts = (math.fsum(successes), n) if single else effective_sample(successes, trials)
+        low, high = clopper_pearson(*counts, confidence)
+        curve.append(
+            {
+                "confidence": math.fsum(scores) / n,
+                "accuracy": math.fsum(successes) / n,
+                "n": round(n),
+                "low": low,
+                "high": high,
+            }
+        )
+    return curve

@@ -1,0 +1,123 @@
+"""What a scenario adds to the metrics, read and checked: views, metrics of the user, business figures."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evalkit.errors import InputError
+from evalkit.metrics.context import BusinessSetup, OwnSetup, ViewSetup
+from evalkit.metrics.declared import Declared, add_figure, declare_metrics
+from evalkit.metrics.history import read_history
+from evalkit.metrics.mapping import OwnMapping, load_mapping
+from evalkit.metrics.own import own_setup
+from evalkit.metrics.views import SpanView, view_setup
+from evalkit.scenario.additions_schema import Business
+from evalkit.scenario.schema import Scenario
+from evalkit.yaml_source import FieldPath, YamlSource
+
+
+@dataclass(frozen=True)
+class Additions:
+    """The additions of one scenario.
+
+    Attributes:
+        modules: folder of its own modules, absolute, or None.
+        views, own, business: how each is set up, in the scenario's order.
+        span_views: the views whose tokens are found while scoring.
+        declared: their declarations.
+    """
+
+    modules: Path | None = None
+    views: tuple[ViewSetup, ...] = ()
+    own: tuple[OwnSetup, ...] = ()
+    business: tuple[BusinessSetup, ...] = ()
+    span_views: tuple[SpanView, ...] = ()
+    declared: Declared = field(default_factory=Declared)
+
+    def identity(self) -> dict[str, Any]:
+        """What they are, by content, for the scenario's digest."""
+        return {
+            "views": [asdict(view) for view in self.views],
+            "metrics": [asdict(metric) for metric in self.own],
+            "business": [asdict(figure) for figure in self.business],
+        }
+
+
+def read_additions(
+    scenario: Scenario, source: YamlSource, file: Callable[[FieldPath, str], Path], folder: Path
+) -> Additions:
+    """Read everything that `text.views`, `metrics` and `business` refer to.
+
+    Args:
+        scenario, source: the parsed file and its lines.
+        file: resolves the path of a field to a file that is there.
+        folder: of the scenario file.
+
+    Raises:
+        InputError: the first problem, with file, line and field; of a history its own file and line.
+    """
+    modules = None if scenario.modules is None else (folder / scenario.modules).resolve()
+    if modules is not None and not modules.is_dir():
+        raise source.error(("modules",), f"{modules}: no such folder; correct the path")
+    views: list[ViewSetup] = []
+    span_views: list[SpanView] = []
+    for index, view in enumerate(scenario.text.views if scenario.text is not None else ()):
+        with _named(source, ("text", "views", index)):
+            setup, span_view = view_setup(view, modules)
+        views.append(setup)
+        span_views += [span_view] if span_view is not None else []
+    own = []
+    for index, reference in enumerate(scenario.metrics):
+        with _named(source, ("metrics", index)):
+            own.append(own_setup(reference, modules))
+    with _named(source, ("metrics",)):
+        declared = declare_metrics(views, [metric for _, metric in own])
+    business = []
+    for index, spec in enumerate(scenario.business):
+        at: FieldPath = ("business", index)
+        figure, mapping = _figure(spec, source, at, file, modules)
+        with _named(source, (*at, "from")):
+            declared = add_figure(declared, figure, mapping)
+        business.append(figure)
+    return Additions(
+        modules, tuple(views), tuple(setup for setup, _ in own), tuple(business), tuple(span_views), declared
+    )
+
+
+def _figure(
+    spec: Business,
+    source: YamlSource,
+    at: FieldPath,
+    file: Callable[[FieldPath, str], Path],
+    modules: Path | None,
+) -> tuple[BusinessSetup, OwnMapping | None]:
+    history = mapping = own = None
+    if spec.calibration is not None:
+        history = read_history(file((*at, "calibration"), spec.calibration), spec.fit)
+    if spec.mapping is not None:
+        with _named(source, (*at, "mapping")):
+            own, mapping = load_mapping(spec.mapping, modules)
+    setup = BusinessSetup(
+        name=spec.name,
+        source=spec.source,
+        version=spec.version,
+        k=spec.k,
+        slice=spec.slice,
+        unit=spec.unit,
+        direction=spec.direction,
+        fit=None if history is None else spec.fit,
+        history=history,
+        own=own,
+    )
+    return setup, mapping
+
+
+@contextmanager
+def _named(source: YamlSource, at: FieldPath) -> Iterator[None]:
+    """Errors within name the field and its line."""
+    try:
+        yield
+    except InputError as error:
+        raise source.error(at, str(error)) from None

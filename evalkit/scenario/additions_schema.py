@@ -1,0 +1,82 @@
+"""Parts of the scenario file by which a user adds to the metrics, and what every part is built on."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Strict(BaseModel):
+    """Unknown keys, NaN and infinities are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+
+# Code of the user: `module:attr`, or the name of an entry point.
+Reference = Annotated[str, Field(min_length=1)]
+
+ModelT = TypeVar("ModelT")
+
+
+def names_once(model: ModelT, names: Sequence[str], field: str) -> ModelT:
+    """`model`, if no name stands twice in its field.
+
+    Raises:
+        ValueError: one does.
+    """
+    repeated = [name for name, times in Counter(names).items() if times > 1]
+    if repeated:
+        raise ValueError(f"{field} names {repeated[0]!r} twice")
+    return model
+
+
+class View(Strict):
+    """Tokens that are looked at beside the classes; views may overlap. Exactly one way to select them."""
+
+    name: Identifier
+    regex: str | None = None
+    tag: str | None = None
+    callable: Reference | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "View":
+        given = [name for name in ("regex", "tag", "callable") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(
+                f"give exactly one of regex, tag, callable (found: {', '.join(given) or 'none'})"
+            )
+        try:
+            re.compile(self.regex or "")
+        except re.error as error:
+            raise ValueError(f"regex isn't a regular expression: {error}") from None
+        return self
+
+
+class Business(Strict):
+    """A business figure, made from a metric: as it is, by a history of past releases, or by own code."""
+
+    name: Identifier
+    source: str = Field(alias="from")
+    k: int | None = Field(default=None, ge=1)
+    slice: str | None = None
+    version: int = Field(default=1, ge=1)
+    calibration: str | None = None
+    fit: Literal["linear", "isotonic"] = "linear"
+    mapping: Reference | None = None
+    unit: str | None = None
+    direction: Literal["lower", "higher"] | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> "Business":
+        if self.calibration is not None and self.mapping is not None:
+            raise ValueError("give calibration or mapping, not both")
+        if "fit" in self.model_fields_set and self.calibration is None:
+            raise ValueError("fit goes with calibration")
+        if (self.source == "dialogue/pass_hat_k") != (self.k is not None):
+            raise ValueError("k goes with dialogue/pass_hat_k, and it needs it")
+        return self

@@ -1,0 +1,34 @@
+"""The reliability curve in the report: one row a bin, as the results have it."""
+
+from types import SimpleNamespace
+
+from evalkit.metrics.evaluate import evaluate
+from evalkit.report.reliability import reliability_rows
+from evalkit.runs.evidence import Evidence
+from evalkit.runs.results_io import build_results
+from tests.evalkit.metrics.samples import context, decision_record
+
+
+def source(records):
+    evidence = Evidence(tuple(records))
+    results = build_results(
+        evidence, evaluate(evidence, context()), run_id="r", plan_sha256="0", model_digest="m"
+    )
+    return SimpleNamespace(results=results)
+
+
+def test_one_row_a_bin_with_line_dot_and_interval():
+    records = [
+        decision_record(f"d{index}", "reject" if index % 10 < index // 10 else "approve", (index - 50) / 10)
+        for index in range(100)
+    ]
+    rows = reliability_rows(source(records))
+    assert [row.n for row in rows] == ["10"] * 10
+    assert [row.seen for row in rows][:3] == ["0 %", "10 %", "20 %"]
+    assert 'class="threshold"' in rows[3].strip and "mean probability" in rows[3].strip
+    assert rows[0].interval.startswith("0 % … ")
+
+
+def test_without_decisions_there_is_no_curve():
+    assert reliability_rows(source([])) == []
+    assert reliability_rows(source([decision_record("a", "reject", 1.0, "calibration")])) == []
