@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from evalkit.console import Progress
+from evalkit.errors import InputError
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import write_evidence
 from evalkit.runs.folder import RunFolder
@@ -11,6 +13,9 @@ from evalkit.runs.journal import Journal
 from evalkit.runs.records import SampleRecord, TurnRecord
 from evalkit.runs.setup import ModelSetup, RunSetup
 from evalkit.runs.tokens_io import TokenWriter
+
+if TYPE_CHECKING:
+    from evalkit.replay.trial import ReplaySettings
 
 
 def measure(
@@ -29,11 +34,10 @@ def measure(
         model: which of its models.
         folder: the run folder; journals lie there while the work goes on.
         progress: shows the work.
-        sandbox_address: of a running sandbox; None: one is started for this model.
+        sandbox_address: of a running sandbox that `check_sandbox` accepted; None: one is started for this model.
         keep_tokens: write tokens.parquet too.
 
     Raises:
-        InputError: the sandbox serves something else than planned.
         IncompleteError: the sandbox died; the journals keep what was done.
     """
     samples = _score(setup, model, folder, progress, keep_tokens)
@@ -103,28 +107,55 @@ def _token_writer(folder: RunFolder, model: ModelSetup, wanted: bool) -> Iterato
         yield writer
 
 
-def _replay(
-    setup: RunSetup, model: ModelSetup, folder: RunFolder, progress: Progress, sandbox_address: str | None
-) -> list[TurnRecord]:
-    loaded = setup.loaded
-    spec = loaded.scenario.dialogues
-    if spec is None:
-        return []
+def check_sandbox(setup: RunSetup, address: str) -> None:
+    """Refuse a running sandbox that serves something else than the candidate, before anything is measured.
+
+    Raises:
+        InputError: another model or flow, limits that are too narrow, or nothing to replay.
+        IncompleteError: no answer.
+    """
     from evalkit.replay.client import SandboxClient
-    from evalkit.replay.runner import check_server, run_dialogues
-    from evalkit.replay.server_process import sandbox_process
+    from evalkit.replay.runner import check_server
+
+    candidate, flow = setup.models[0], setup.loaded.flow
+    with SandboxClient(address) as client:
+        check_server(
+            client.describe(),
+            _replay_settings(setup),
+            model_digest=candidate.bundle.model_digest,
+            flow_digest=None if flow is None else flow.digest,
+        )
+
+
+def _replay_settings(setup: RunSetup) -> "ReplaySettings":
     from evalkit.replay.trial import ReplaySettings
 
-    settings = ReplaySettings(
-        seed=loaded.scenario.seed,
+    spec = setup.loaded.scenario.dialogues
+    if spec is None:
+        raise InputError("--sandbox: the scenario replays no dialogues; leave the option out")
+    return ReplaySettings(
+        seed=setup.loaded.scenario.seed,
         trials=spec.trials,
         variation=tuple(spec.variation),
         temperature=spec.temperature,
         max_new_tokens=spec.max_new_tokens,
     )
+
+
+def _replay(
+    setup: RunSetup, model: ModelSetup, folder: RunFolder, progress: Progress, sandbox_address: str | None
+) -> list[TurnRecord]:
+    loaded = setup.loaded
+    if loaded.scenario.dialogues is None:
+        return []
+    from evalkit.replay.client import SandboxClient
+    from evalkit.replay.runner import run_dialogues
+    from evalkit.replay.server_process import sandbox_process
+
+    settings = _replay_settings(setup)
     dialogues = [item.dialogue for item in loaded.dialogues]
     records: list[TurnRecord] = []
-    task = progress.start(f"{model.side}: dialogues", len(dialogues) * spec.trials)
+    task = progress.start(f"{model.side}: dialogues", len(dialogues) * settings.trials)
 
     def replay(address: str) -> None:
         with (
@@ -137,10 +168,6 @@ def _replay(
                 records.extend(trial)
                 progress.advance(task)
 
-            flow_digest = None if loaded.flow is None else loaded.flow.digest
-            check_server(
-                client.describe(), settings, model_digest=model.bundle.model_digest, flow_digest=flow_digest
-            )
             run_dialogues(dialogues, settings, client, keep)
 
     if sandbox_address is not None:

@@ -18,7 +18,7 @@ from evalkit.runs.derive import Derived, derive_from
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.judging import store_verdict
-from evalkit.runs.measure import measure
+from evalkit.runs.measure import check_sandbox, measure
 from evalkit.runs.plan import SCHEMA, context_to_plan, describe_model, environment, new_run_id, now_utc
 from evalkit.runs.results_io import Results
 from evalkit.runs.seal import write_seal
@@ -82,6 +82,8 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
     loaded = request.scenario
     _check_gate(loaded)
     setup = prepare(loaded, *_bundles(request))
+    if request.sandbox_address is not None:
+        check_sandbox(setup, request.sandbox_address)
     run_id = new_run_id()
     folder = _new_folder(request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}")
     plan = _plan(setup, run_id)
