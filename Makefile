@@ -10,7 +10,7 @@ SCENARIO := scenarios/banking_support.yaml
 export GLOG_v ?= 3
 export PYTHONUNBUFFERED := 1
 
-.PHONY: demo demo-regression test test-slow lint format protos clean
+.PHONY: demo demo-regression demo-zh test test-slow lint format protos clean
 
 demo: bundles/candidate/manifest.json bundles/released/manifest.json scenarios/banking/flow/intent.skops
 	rm -rf runs/demo
@@ -19,6 +19,10 @@ demo: bundles/candidate/manifest.json bundles/released/manifest.json scenarios/b
 demo-regression: bundles/regressed/manifest.json bundles/released/manifest.json scenarios/banking/flow/intent.skops
 	rm -rf runs/demo-regression
 	$(BIN)/evalkit run $(SCENARIO) --model bundles/regressed --out runs/demo-regression
+
+demo-zh: bundles/candidate-zh/manifest.json scenarios/banking/flow/intent.skops
+	rm -rf runs/demo-zh
+	$(BIN)/evalkit run scenarios/banking_support_zh.yaml --out runs/demo-zh
 
 test: lint
 	$(BIN)/pytest -m "not slow"
@@ -53,10 +57,10 @@ $(DEV): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
 	touch $@ $(CORE)
 
-$(DATA)/train.jsonl: $(wildcard scenarios/generate.py scenarios/generator/*.py) | $(CORE)
+$(DATA)/en/train.jsonl: $(wildcard scenarios/generate.py scenarios/generator/*.py) | $(CORE)
 	$(BIN)/python -m scenarios.generate --out $(DATA)
 
-runs/train/%/log.jsonl: scenarios/train/%.yaml $(DATA)/train.jsonl
+runs/train/%/log.jsonl: scenarios/train/%.yaml $(DATA)/en/train.jsonl
 	rm -rf runs/train/$*
 	$(BIN)/trainer train $< --out runs/train/$*
 
@@ -67,6 +71,10 @@ bundles/released/manifest.json: runs/train/released/log.jsonl
 bundles/candidate/manifest.json: runs/train/candidate/log.jsonl
 	rm -rf bundles/candidate
 	$(BIN)/trainer export runs/train/candidate --out bundles/candidate
+
+bundles/candidate-zh/manifest.json: runs/train/candidate_zh/log.jsonl
+	rm -rf bundles/candidate-zh
+	$(BIN)/trainer export runs/train/candidate_zh --out bundles/candidate-zh
 
 # The planted fault: the same weights with a short attention window lose what was said turns ago.
 bundles/regressed/manifest.json: runs/train/candidate/log.jsonl

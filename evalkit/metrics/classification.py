@@ -1,9 +1,10 @@
 """Labelled decisions: recall, false rejects, precision, cost and AUC at a threshold that the calibration part
 chooses.
 
-P(high risk) is the softmax over the labels' log-probabilities. The threshold is the highest one at which the
-recall of the high-risk label on the calibration part reaches the operating point. It is itself an estimate:
-every bootstrap resample chooses it again.
+P(high risk) is the softmax over the labels' log-probabilities. The threshold lies halfway between the highest
+score at which the recall of the high-risk label on the calibration part reaches the operating point and the next
+lower calibration score: every threshold in between decides the calibration part alike, and the middle leaves new
+decisions room on both sides. It is itself an estimate: every bootstrap resample chooses it again.
 """
 
 from collections.abc import Sequence
@@ -65,6 +66,7 @@ class ThresholdEstimator:
             precision = high-risk ones / flagged; cost = cost of the wrong ones / all.
         recall: wanted on the calibration part.
         calibration: its high-risk decisions.
+        thresholds: the threshold that each of them stands for, shape (calibration decisions,).
         positive, negative: the judged decisions, high-risk and others.
         costs: of a high-risk decision that isn't flagged, and of another one that is.
     """
@@ -73,6 +75,7 @@ class ThresholdEstimator:
     statistic: Statistic
     recall: float
     calibration: _Scored
+    thresholds: FloatArray
     positive: _Scored
     negative: _Scored
     costs: tuple[float, float] = (0.0, 0.0)
@@ -145,7 +148,7 @@ class ThresholdEstimator:
         reached = self.calibration.cumulative(weights)[:, 1:]
         total = reached[:, -1]
         enough = reached >= (self.recall - _ROUNDING) * total[:, np.newaxis]
-        thresholds: FloatArray = self.calibration.scores[np.argmax(enough, axis=1)]
+        thresholds: FloatArray = self.thresholds[np.argmax(enough, axis=1)]
         thresholds[total == 0] = np.nan
         return thresholds
 
@@ -207,6 +210,7 @@ def _of_decisions(planned: Sequence[SampleRecord], setup: RiskSetup) -> list[Nam
         return _Scored.of(scores[mask], columns[mask])
 
     calibration, positive, negative = chosen(high & ~judged), chosen(high & judged), chosen(~high & judged)
+    thresholds = halfway_down(calibration.scores, scores[~judged])
     found = []
     costs = (0.0, 0.0)
     if setup.costs is not None:
@@ -222,7 +226,7 @@ def _of_decisions(planned: Sequence[SampleRecord], setup: RiskSetup) -> list[Nam
             found.append(NamedEstimator(name, reason=_NO_COSTS, coverage=coverage))
             continue
         estimator = ThresholdEstimator(
-            clusters, statistic, setup.recall, calibration, positive, negative, costs
+            clusters, statistic, setup.recall, calibration, thresholds, positive, negative, costs
         )
         details: dict[str, Any] = {
             "threshold": estimator.threshold,
@@ -257,6 +261,16 @@ def _auc(judged: Sequence[SampleRecord], setup: RiskSetup, coverage: float) -> N
         None if estimator.value is not None else "the judged part lacks one of the two kinds of decisions"
     )
     return NamedEstimator("risk/auc", estimator=estimator, reason=reason, coverage=coverage)
+
+
+def halfway_down(scores: FloatArray, among: FloatArray) -> FloatArray:
+    """For each score the middle between it and the next lower one `among` them all; itself where none is lower."""
+    rising = np.unique(among)
+    below = np.searchsorted(rising, scores, side="left") - 1
+    lower = np.where(below >= 0, rising[np.maximum(below, 0)], scores) if len(rising) else scores
+    middle: FloatArray = scores - (scores - lower) / 2
+    # Two neighbouring floats have no middle: never fall onto the lower one, which would let it in.
+    return np.where(middle > lower, middle, scores)
 
 
 def high_risk_probability(scored: Sequence[SampleRecord], setup: RiskSetup) -> FloatArray:

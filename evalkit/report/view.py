@@ -157,8 +157,12 @@ def _notices(source: ReportSource) -> Iterator[str]:
     dialogues = source.context.dialogues
     if dialogues is not None and dialogues.satisfaction_error is not None:
         error = numbers.number(dialogues.satisfaction_error, None)
-        data = dialogues.satisfaction_data or "unknown data"
-        yield f"Satisfaction is predicted by a model that learnt from {data}: mean absolute error {error}."
+        data = {"generated": "generated examples, not from people's ratings", "rated": "people's ratings"}
+        learnt = data.get(dialogues.satisfaction_data or "", "examples of unknown origin")
+        yield (
+            f"Satisfaction is predicted by a model that learnt from {learnt}; its mean absolute error of {error} points "
+            "widens the interval."
+        )
 
 
 def _models(source: ReportSource) -> Iterator[ModelView]:

@@ -24,6 +24,7 @@ from evalkit.runs.tokens_io import write_tokens
 
 if TYPE_CHECKING:
     from evalkit.replay.runner import TrialId
+    from evalkit.replay.trial import ReplaySettings
     from evalkit.scoring.text_records import TokenRows
 
 
@@ -43,7 +44,7 @@ def measure(
         model: which of its models.
         folder: the run folder; journals lie there while the work goes on.
         progress: shows the work.
-        sandbox_address: of a running sandbox; None: one is started for this model.
+        sandbox_address: of a running sandbox that `check_sandbox` accepted; None: one is started for this model.
         keep_tokens: write tokens.parquet too.
 
     Raises:
@@ -158,6 +159,41 @@ def _score(
             )
 
 
+def check_sandbox(setup: RunSetup, address: str) -> None:
+    """Refuse a running sandbox that serves something else than the candidate, before anything is measured.
+
+    Raises:
+        InputError: another model or flow, limits that are too narrow, or nothing to replay.
+        IncompleteError: no answer.
+    """
+    from evalkit.replay.client import SandboxClient
+    from evalkit.replay.runner import check_server
+
+    candidate, flow = setup.models[0], setup.loaded.flow
+    with SandboxClient(address) as client:
+        check_server(
+            client.describe(),
+            _replay_settings(setup),
+            model_digest=candidate.bundle.model_digest,
+            flow_digest=None if flow is None else flow.digest,
+        )
+
+
+def _replay_settings(setup: RunSetup) -> "ReplaySettings":
+    from evalkit.replay.trial import ReplaySettings
+
+    spec = setup.loaded.scenario.dialogues
+    if spec is None:
+        raise InputError("--sandbox: the scenario replays no dialogues; leave the option out")
+    return ReplaySettings(
+        seed=setup.loaded.scenario.seed,
+        trials=spec.trials,
+        variation=tuple(spec.variation),
+        temperature=spec.temperature,
+        max_new_tokens=spec.max_new_tokens,
+    )
+
+
 def _replay(
     setup: RunSetup,
     model: ModelSetup,
@@ -167,26 +203,18 @@ def _replay(
     turns: Path,
 ) -> None:
     loaded = setup.loaded
-    spec = loaded.scenario.dialogues
-    if spec is None:
+    if loaded.scenario.dialogues is None:
         return
     from evalkit.replay.client import SandboxClient
-    from evalkit.replay.runner import check_server, run_dialogues
+    from evalkit.replay.runner import run_dialogues
     from evalkit.replay.server_process import sandbox_process
-    from evalkit.replay.trial import ReplaySettings
 
-    settings = ReplaySettings(
-        seed=loaded.scenario.seed,
-        trials=spec.trials,
-        variation=tuple(spec.variation),
-        temperature=spec.temperature,
-        max_new_tokens=spec.max_new_tokens,
-    )
+    settings = _replay_settings(setup)
     dialogues = [item.dialogue for item in loaded.dialogues]
     finished = _finished_trials(done)
-    if len(finished) == len(dialogues) * spec.trials:
+    if len(finished) == len(dialogues) * settings.trials:
         return
-    task = progress.start(f"{model.side}: dialogues", len(dialogues) * spec.trials)
+    task = progress.start(f"{model.side}: dialogues", len(dialogues) * settings.trials)
     progress.advance(task, len(finished))
 
     def replay(address: str) -> None:
@@ -197,13 +225,11 @@ def _replay(
                 done.turns.update({(turn.dialogue_id, turn.trial, turn.turn_index): turn for turn in trial})
                 progress.advance(task)
 
-            flow_digest = None if loaded.flow is None else loaded.flow.digest
-            check_server(
-                client.describe(), settings, model_digest=model.bundle.model_digest, flow_digest=flow_digest
-            )
             run_dialogues(dialogues, settings, client, keep, done=finished)
 
     if sandbox_address is not None:
+        # Again, for a resumed run comes here without the check before a new one, and only if dialogues are missing.
+        check_sandbox(setup, sandbox_address)
         replay(sandbox_address)
     else:
         with sandbox_process(model.bundle.path, None if loaded.flow is None else loaded.flow.path) as server:

@@ -20,7 +20,7 @@ from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.interruption import resumable, terminable
 from evalkit.runs.judging import store_verdict
-from evalkit.runs.measure import measure
+from evalkit.runs.measure import check_sandbox, measure
 from evalkit.runs.plan import new_run_id, now_utc
 from evalkit.runs.planning import build_plan
 from evalkit.runs.results_io import Results
@@ -89,6 +89,8 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
         _check_gate(loaded)
         candidate, baseline = _bundles(request)
         setup = prepare(loaded, candidate, baseline, request.backend)
+        if request.sandbox_address is not None:
+            check_sandbox(setup, request.sandbox_address)
         run_id = new_run_id()
         folder = _new_folder(request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}")
         plan = build_plan(setup, _inputs(request, candidate, baseline), run_id=run_id, created=now_utc())

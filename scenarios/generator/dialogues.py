@@ -28,7 +28,7 @@ def training_messages(random: Random, language: Language) -> list[dict[str, str]
     if kind == "single":
         turns = [Turn(first_turn(language, random.choice(_single_turn_exchanges(language))))]
     elif kind == "opening":
-        turns = [Turn(language.greeting), Turn(random.choice(language.topics).opening)]
+        turns = [Turn(language.greeting), Turn(_topic(random, language).opening)]
     elif kind == "handover":
         turns = [
             Turn(language.greeting),
@@ -58,7 +58,7 @@ def _read_back(random: Random, language: Language, facts: Facts) -> list[dict[st
 
 
 def _training_business(random: Random, language: Language) -> list[Turn]:
-    topic = random.choice(language.topics)
+    topic = _topic(random, language)
     questions = [Turn(question) for question in random.sample(language.questions, random.randint(0, 3))]
     turns = [Turn(language.greeting), Turn(topic.opening), *questions, summary_turn(language, topic)]
     if random.random() < 0.1:
@@ -66,6 +66,12 @@ def _training_business(random: Random, language: Language) -> list[Turn]:
     if random.random() < 0.3:
         turns.append(Turn(language.thanks))
     return turns
+
+
+def _topic(random: Random, language: Language) -> Topic:
+    """A topic for training: those about a city come more often, for nothing else teaches cities."""
+    weights = [2 if "city" in topic.recalls else 1 for topic in language.topics]
+    return random.choices(language.topics, weights=weights)[0]
 
 
 def summary_turn(language: Language, topic: Topic) -> Turn:
@@ -97,7 +103,7 @@ def evaluation_files(
         language: the language.
         per_topic: dialogues of each topic; they ask for facts given turns ago.
         questions: other questions between the facts and the turn that asks for them.
-        single: dialogues of one turn, as many as there are exchanges at most.
+        single: dialogues of one turn; the exchanges take turns.
         per_handover: dialogues of each reason to hand over.
     """
     locale = language.locale
@@ -116,7 +122,10 @@ def evaluation_files(
                     random, language, f"{topic.name}_{locale}_{number:03}", ["multi_turn", topic.name], turns
                 )
             )
-    for number, exchange in enumerate(random.sample(_single_turn_exchanges(language), single), start=1):
+    exchanges = _single_turn_exchanges(language)
+    random.shuffle(exchanges)
+    for number in range(1, single + 1):
+        exchange = exchanges[(number - 1) % len(exchanges)]
         files.setdefault(f"single_turn_{locale}", []).append(
             _dialogue(
                 random,

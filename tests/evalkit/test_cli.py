@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.bundle import ModelSpec, manifest_digest, model_digest
 from evalkit.runs.folder import RunFolder
+from tests.sandbox.processes import SandboxProcess
 
 SCENARIO = "version: 1\nname: small\ntext: {data: texts.jsonl}\n"
 TEXTS = '{"id": "a", "text": "hello, my card is lost"}\n{"id": "b", "text": "your account holds 50 euro"}\n'
@@ -163,3 +165,40 @@ def test_token_rows_add_up_to_the_results(folder: Path, tiny_bundle: Path) -> No
     assert len(tokens) == results["conservation"]["tokens_scored"]
     total = next(metric for metric in results["metrics"] if metric["name"] == "logits/entropy")
     assert tokens["entropy"].astype("float64").mean() == pytest.approx(total["value"], rel=1e-6)
+
+
+def test_a_sandbox_is_checked_before_anything_is_measured(
+    folder: Path, tiny_bundle: Path, server: SandboxProcess
+) -> None:
+    out = folder / "run"
+    words = ("run", folder / "scenario.yaml", "--model", tiny_bundle, "--out", out, "--sandbox")
+    refused(evalkit(*words, server.address), "--sandbox", "no dialogues")
+    (folder / "hello.yaml").write_text(
+        "id: hello\nturns: [{user: hello, gold: hi, expect: {contains: [hi]}}]\n"
+    )
+    (folder / "scenario.yaml").write_text(
+        SCENARIO + "dialogues: {include: [hello.yaml], max_new_tokens: 4}\n"
+    )
+    copy = folder / "bundle"
+    export_other_window(tiny_bundle, copy)
+    other = ("run", folder / "scenario.yaml", "--model", copy, "--out", out, "--sandbox")
+    refused(evalkit(*other, server.address), "model_digest")
+    nobody = evalkit(*words, "127.0.0.1:1")
+    assert nobody.returncode == 4
+    assert len(nobody.stderr.splitlines()) == 1
+    assert not out.exists()
+    done = evalkit(*words, server.address)
+    assert done.returncode == 0, done.stderr
+    assert (out / "evidence" / "candidate" / "turns.parquet").is_file()
+
+
+def export_other_window(bundle: Path, copy: Path) -> None:
+    """The same weights under another architecture, hence another model digest."""
+    shutil.copytree(bundle, copy)
+    content = json.loads((copy / "manifest.json").read_text())
+    content["model"]["attention_window"] = 7
+    spec = ModelSpec.model_validate(content["model"])
+    weights = content["files"]["weights.safetensors"]["sha256"]
+    content["model_digest"] = model_digest(weights, content["tokenizer"]["sha256"], spec)
+    content["manifest_sha256"] = manifest_digest(content)
+    (copy / "manifest.json").write_text(json.dumps(content))

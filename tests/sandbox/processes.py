@@ -32,7 +32,8 @@ class SandboxProcess:
         self.ready = ready
         self.log = log
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
-        self.channel = grpc.insecure_channel(ready["address"], options=options)
+        self.address = str(ready["address"])
+        self.channel = grpc.insecure_channel(self.address, options=options)
         self.stub = sandbox_pb2_grpc.SandboxStub(self.channel)
         self.health = health_pb2_grpc.HealthStub(self.channel)
 

@@ -4,11 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import binomtest
 from sklearn.metrics import roc_auc_score
 
 from evalkit.metrics import classification
-from evalkit.metrics.classification import high_risk_probability
+from evalkit.metrics.classification import halfway_down, high_risk_probability
 from evalkit.metrics.evaluate import evaluate
 from evalkit.runs.evidence import Evidence
 from tests.evalkit.metrics.samples import RISK, context, decision_record
@@ -29,11 +31,14 @@ def random_decisions(count, seed=0, separation=2.0):
     return records
 
 
-def by_hand(records, recall):
-    """Plain Python: the highest threshold that reaches the recall, then counting."""
-    score = {record.sample_id: record.label_logprobs[1] - record.label_logprobs[0] for record in records}
+def by_hand(records, recall, every=None):
+    """Plain Python: the highest score that reaches the recall, halfway down to the next calibration one, counting."""
+    every = every or records
+    score = {r.sample_id: 1 / (1 + math.exp(r.label_logprobs[0] - r.label_logprobs[1])) for r in every}
     high = [score[r.sample_id] for r in records if r.part == "calibration" and r.target == "reject"]
-    threshold = max(t for t in high if sum(s >= t for s in high) >= recall * len(high))
+    reached = max(t for t in high if sum(s >= t for s in high) >= recall * len(high))
+    below = [score[r.sample_id] for r in every if r.part == "calibration" and score[r.sample_id] < reached]
+    threshold = (reached + max(below)) / 2 if below else reached
     judged = [record for record in records if record.part == "judged"]
     positive = [score[r.sample_id] for r in judged if r.target == "reject"]
     negative = [score[r.sample_id] for r in judged if r.target == "approve"]
@@ -55,6 +60,29 @@ def test_values_equal_plain_counting(seed):
     assert found["risk/auc"].value == pytest.approx(expected)
 
 
+def test_the_threshold_leaves_room_on_both_sides():
+    """Well separated: a new case a little below the lowest one of the calibration part is still flagged."""
+    calibration = [decision_record(f"h{i}", "reject", 3.0 + i, "calibration") for i in range(3)]
+    calibration += [decision_record(f"o{i}", "approve", -3.0 - i, "calibration") for i in range(3)]
+    judged = [
+        decision_record("near", "reject", 2.5, "judged"),
+        decision_record("low", "approve", -2.5, "judged"),
+    ]
+    found = results(calibration + judged)
+    assert found["risk/high_risk_recall"].value == 1.0
+    assert found["risk/false_reject_rate"].value == 0.0
+    assert found["risk/high_risk_recall"].details["threshold"] == pytest.approx(0.5)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.lists(st.floats(0, 1), max_size=8))
+def test_halfway_down_decides_the_calibration_part_alike(scores, others):
+    among = np.array(scores + others)
+    thresholds = halfway_down(np.array(scores), among)
+    for score, threshold in zip(scores, thresholds, strict=True):
+        assert threshold <= score
+        assert np.array_equal(among >= threshold, among >= score)
+
+
 def test_replicates_equal_repeating_the_records():
     records = random_decisions(60)
     estimators = classification.estimators(Evidence(samples=tuple(records)), context())
@@ -66,7 +94,7 @@ def test_replicates_equal_repeating_the_records():
         repeated = [
             by_id[name] for name, times in zip(recall.clusters, row, strict=True) for _ in range(int(times))
         ]
-        assert found == pytest.approx(by_hand(repeated, 0.9)[0])
+        assert found == pytest.approx(by_hand(repeated, 0.9, records)[0])
     columns = [recall.clusters.index(name) for name in auc.clusters]
     for row, found in zip(weights[:, columns], auc.replicates(weights[:, columns]), strict=True):
         repeated = [
