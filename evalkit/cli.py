@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalkit.console import progress_bars, run
+from evalkit.console import progress_bars, run, say
 from evalkit.errors import ExitCode, InputError
 from evalkit.output import exit_code, print_json, show_outcome, show_rules
 
@@ -161,6 +161,10 @@ def judge(run_folder: Path, baseline: Path | None, policy: Path | None, as_json:
     if baseline is None:
         # Against another run's evidence the verdict isn't a fact of this folder, so it is printed, not kept.
         store_verdict(folder, verdict)
+        if folder.reports.is_dir():
+            say(
+                f"the reports show the verdict before this one; `evalkit report {run_folder}` writes them again"
+            )
     if as_json:
         print_json(verdict.to_dict())
     else:

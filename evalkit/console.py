@@ -37,6 +37,13 @@ def run(group: click.Group, argv: Sequence[str] | None = None) -> NoReturn:
         # The reader of our output (head, less) went away: not an error, but Python would complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = int(ExitCode.OK)
+    except OSError as error:
+        # The machine said no: a path that can't be made, no permission, no space.
+        where = f"{error.filename}: " if error.filename else ""
+        code = _report(
+            f"{where}{error.strerror or error}; check the path, its permissions and the disk",
+            int(ExitCode.INPUT),
+        )
     except Exception:
         # The last line of defence: whatever reaches it is our fault and is shown in full, so that it can be reported.
         traceback.print_exc()

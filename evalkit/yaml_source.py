@@ -73,6 +73,8 @@ class YamlSource:
             raise InputError(f"{path}:{line}: broken YAML: {problem}") from None
         except RecursionError:
             raise InputError(f"{path}:1: broken YAML: nested too deeply") from None
+        except ValueError as error:
+            raise InputError(f"{path}: broken YAML: {error}") from None
         finally:
             loader.dispose()
 
@@ -110,7 +112,9 @@ class YamlSource:
             return self.error(field, "is required")
         message = problem["msg"].removeprefix("Value error, ")
         given = problem.get("input")
-        shown = f" (got {given!r})" if isinstance(given, str | int | float | bool) or given is None else ""
+        shown = (
+            f" (got {given!r:.60})" if isinstance(given, str | int | float | bool) or given is None else ""
+        )
         return self.error(field, f"{message}{shown}")
 
     def _names_a_field(self, part: str | int) -> bool:

@@ -1,11 +1,13 @@
 """`trainer`: train, export and try a model. A command is a thin shell over a function."""
 
 import json
+import math
 from pathlib import Path
 
 import click
 
 from evalkit.console import run, say
+from evalkit.errors import InputError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -139,7 +141,7 @@ def generate(
         generator,
         prompt_ids(generator.tokenizer, prompt, chat=chat),
         max_new_tokens=max_new_tokens,
-        sampling=Sampling(temperature, top_k, top_p),
+        sampling=Sampling(_finite(temperature, "--temperature"), top_k, _finite(top_p, "--top-p")),
         seed=seed,
     )
     if as_json:
@@ -152,6 +154,13 @@ def generate(
         click.echo(json.dumps(fields, ensure_ascii=False))
         return
     click.echo(result.text)
+
+
+def _finite(value: float, option: str) -> float:
+    # click's ranges let NaN through: every comparison with it is false.
+    if not math.isfinite(value):
+        raise InputError(f"{option} {value}: a finite number is needed")
+    return value
 
 
 def main() -> None:

@@ -65,6 +65,10 @@ def load_generator(path: Path) -> Generator:
 
 def prompt_ids(tokenizer: TextTokenizer, prompt: str, *, chat: bool) -> list[int]:
     """Ids to start from: one user message by the chat template, or the text as it stands (special tokens included)."""
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise InputError("--prompt: not valid Unicode; give UTF-8 text") from None
     if chat:
         return ChatRenderer(tokenizer).opening(None, prompt)
     prefix = [] if tokenizer.prefix_token is None else [tokenizer.prefix_token]

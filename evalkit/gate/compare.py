@@ -1,6 +1,8 @@
 """Compare two models on the samples that both hold: the change of every metric with its paired interval."""
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from evalkit.gate.comparison import ComparedMetric, Comparison, Difference
 from evalkit.gate.families import evidence_kinds
@@ -8,7 +10,7 @@ from evalkit.gate.pairing import KINDS, Pairing, pair
 from evalkit.metrics.context import MetricContext
 from evalkit.metrics.estimators import MetricKey, NamedEstimator
 from evalkit.metrics.evaluate import build_estimators
-from evalkit.metrics.result import MetricResult
+from evalkit.metrics.result import Interval, MetricResult
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.results_io import Results
 from evalkit.statistics.paired import PairedChange, paired_change
@@ -73,7 +75,9 @@ def _compared(
         # _unmeasured has made sure that both estimators exist.
         assert ours.estimator is not None and theirs.estimator is not None
         for kind in ("absolute", "relative"):
-            changes[kind] = paired_change(ours.estimator, theirs.estimator, kind, ctx.confidence, ctx.seed)
+            change = paired_change(ours.estimator, theirs.estimator, kind, ctx.confidence, ctx.seed)
+            # What a predictor gets wrong it may get wrong differently for either model: no smaller change is clear.
+            changes[kind] = _widened(change, ours.widen)
     absolute = changes.get("absolute")
     return ComparedMetric(
         name=metric.name,
@@ -123,6 +127,22 @@ def _difference(change: PairedChange | None, problem: str | None) -> Difference:
         bounds=change.bounds,
         interval_reason=change.interval_reason,
     )
+
+
+def _widened(change: PairedChange, by: float) -> PairedChange:
+    if by == 0 or change.baseline is None:
+        return change
+    if change.kind == "relative":
+        by = by / abs(change.baseline) if change.baseline else math.inf
+    return replace(change, interval=_wider(change.interval, by), bounds=_wider(change.bounds, by))
+
+
+def _wider(interval: Interval | None, by: float) -> Interval | None:
+    if interval is None:
+        return None
+    low = None if interval.low is None else interval.low - by
+    high = None if interval.high is None else interval.high + by
+    return replace(interval, low=low, high=high)
 
 
 def _coverage(

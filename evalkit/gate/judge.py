@@ -124,6 +124,11 @@ def decide(condition: Condition, found: Measurement) -> tuple[Outcome, str]:
     return "INCONCLUSIVE", f"{undecided}, {good_name} bound {_short(good)} is not: too few samples to decide"
 
 
+def _rule_name(rule: RuleVerdict) -> str:
+    k = f" k={rule.k}" if rule.k is not None else ""
+    return f"{rule.metric}{k}" + (f" [{rule.slice}]" if rule.slice is not None else "")
+
+
 def _overall(rules: tuple[RuleVerdict, ...]) -> tuple[Outcome, str]:
     blocking = [rule for rule in rules if rule.severity == "block" and rule.outcome != "NOT_APPLIED"]
     if not blocking:
@@ -131,7 +136,7 @@ def _overall(rules: tuple[RuleVerdict, ...]) -> tuple[Outcome, str]:
     for outcome, says in (("FAIL", "failed"), ("INCONCLUSIVE", "could not be decided")):
         hit = [rule for rule in blocking if rule.outcome == outcome]
         if hit:
-            names = ", ".join(sorted({rule.metric for rule in hit}))
+            names = ", ".join(_rule_name(rule) for rule in hit)
             return ("FAIL" if outcome == "FAIL" else "INCONCLUSIVE"), (
                 f"{len(hit)} of {len(blocking)} blocking rules {says}: {names}"
             )

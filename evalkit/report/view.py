@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evalkit.report import numbers
-from evalkit.report.changes import ChangeBlock, change_blocks
+from evalkit.report.changes import ChangeBlock, change_blocks, change_view, key_name
 from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
 from evalkit.report.reliability import ReliabilityRow, reliability_rows
@@ -154,6 +154,9 @@ def _notices(source: ReportSource) -> Iterator[str]:
         for metric in item.metrics if item is not None else ():
             if isinstance(metric.details.get("warning"), str):
                 yield f"{metric.name} of the {side}: {metric.details['warning']}."
+    unwatched = list(_unwatched_regressions(source))
+    if unwatched:
+        yield f"Clearly worse than the baseline, and no rule watches it: {', '.join(unwatched)}."
     dialogues = source.context.dialogues
     if dialogues is not None and dialogues.satisfaction_error is not None:
         error = numbers.number(dialogues.satisfaction_error, None)
@@ -163,6 +166,19 @@ def _notices(source: ReportSource) -> Iterator[str]:
             f"Satisfaction is predicted by a model that learnt from {learnt}; its mean absolute error of {error} points "
             "widens the interval."
         )
+
+
+def _unwatched_regressions(source: ReportSource) -> Iterator[str]:
+    """Metrics whose whole paired interval is worse and that no rule names; statistics of single logits left out."""
+    if source.comparison is None:
+        return
+    watched = set() if source.verdict is None else {rule.metric for rule in source.verdict.rules}
+    for compared in source.comparison.metrics:
+        single_logits = compared.name.startswith("logits/")
+        if compared.slice is None and compared.name not in watched and not single_logits:
+            change = change_view(compared)
+            if change.tone == "worse":
+                yield f"{key_name(compared.name, compared.k, None)} {change.value}"
 
 
 def _models(source: ReportSource) -> Iterator[ModelView]:

@@ -163,12 +163,15 @@ def check_sandbox(setup: RunSetup, address: str) -> None:
     """Refuse a running sandbox that serves something else than the candidate, before anything is measured.
 
     Raises:
-        InputError: another model or flow, limits that are too narrow, or nothing to replay.
+        InputError: no HOST:PORT, another model or flow, limits that are too narrow, or nothing to replay.
         IncompleteError: no answer.
     """
     from evalkit.replay.client import SandboxClient
     from evalkit.replay.runner import check_server
 
+    host, colon, port = address.rpartition(":")
+    if not (host and colon and port.isdigit() and int(port) < 1 << 16):
+        raise InputError(f"--sandbox {address}: HOST:PORT is needed, as `sandbox serve` prints it")
     candidate, flow = setup.models[0], setup.loaded.flow
     with SandboxClient(address) as client:
         check_server(

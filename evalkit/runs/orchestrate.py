@@ -2,6 +2,7 @@
 
 import shutil
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,10 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
         if request.sandbox_address is not None:
             check_sandbox(setup, request.sandbox_address)
         run_id = new_run_id()
-        folder = _new_folder(request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}")
+        folder = _new_folder(
+            request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}",
+            [model.bundle for model in setup.models],
+        )
         plan = build_plan(setup, _inputs(request, candidate, baseline), run_id=run_id, created=now_utc())
         write_json_atomic(folder.plan, plan)
         with resumable(folder), trusted_modules(loaded.additions.modules):
@@ -208,7 +212,12 @@ def _bundles(request: RunRequest) -> tuple[Bundle, Bundle | None]:
     return load_bundle(candidate), None if baseline is None else load_bundle(baseline)
 
 
-def _new_folder(path: Path) -> RunFolder:
+def _new_folder(path: Path, bundles: Sequence[Bundle]) -> RunFolder:
+    for bundle in bundles:
+        if path.resolve().is_relative_to(bundle.path.resolve()):
+            raise InputError(
+                f"{path}: lies inside the bundle {bundle.path}; choose a folder outside it with --out"
+            )
     run = RunFolder(path)
     if run.plan.is_file() and not run.seal.is_file():
         raise InputError(

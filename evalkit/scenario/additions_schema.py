@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Strict(BaseModel):
-    """Unknown keys, NaN and infinities are errors."""
+    """Unknown keys, values of another type (a quoted number, `true` for 1), NaN and infinities are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
 Share = Annotated[float, Field(gt=0, lt=1)]

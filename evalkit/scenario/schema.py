@@ -1,8 +1,8 @@
 """The scenario file, `version: 1`: what to measure, on what, and what must hold."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from evalkit.scenario.additions_schema import Business, Identifier, Reference, Share, View, names_once
 from evalkit.scenario.additions_schema import Strict as _Strict
@@ -211,6 +211,17 @@ class PolicyRef(_Strict):
     policy: str
 
 
+def _gate_kind(value: Any) -> str:
+    # Decided by the key, so that a wrong value is reported by the branch that was meant.
+    by_file = isinstance(value, PolicyRef) or (isinstance(value, dict) and "policy" in value)
+    return "PolicyRef" if by_file else "Policy"
+
+
+Gate = Annotated[
+    Annotated[Policy, Tag("Policy")] | Annotated[PolicyRef, Tag("PolicyRef")], Discriminator(_gate_kind)
+]
+
+
 class Output(_Strict):
     """Which projections to write."""
 
@@ -233,8 +244,16 @@ class Scenario(_Strict):
     modules: str | None = None
     metrics: list[Reference] = Field(default=[])
     business: list[Business] = Field(default=[])
-    gate: Policy | PolicyRef | None = None
+    gate: Gate | None = None
     output: Output = Output()
+
+    @field_validator("version", mode="before")
+    @classmethod
+    def _a_number(cls, version: Any) -> Any:
+        # For Python True equals 1; for whoever writes `version: true` it doesn't.
+        if isinstance(version, bool):
+            raise ValueError("Input should be 1")
+        return version
 
     @model_validator(mode="after")
     def _measures_something(self) -> "Scenario":

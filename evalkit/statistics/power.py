@@ -39,7 +39,7 @@ def deciding_trials(threshold: float, share: float, confidence: float) -> int | 
     """Smallest number of trials whose exact bound is beyond `threshold` with 95 % power at `share`; None if there is none."""
     if share < threshold:
         threshold, share = 1 - threshold, 1 - share
-    if not 0 < threshold < 1 or share == threshold:
+    if not 0 < threshold < 1 or not 0 <= share <= 1 or share == threshold:
         return None
     start = _normal_trials(threshold, share, confidence)
     if start > _EXACT_LIMIT:

@@ -123,6 +123,13 @@ def test_an_existing_run_folder_is_left_alone(folder: Path, tiny_bundle: Path) -
     assert [path.name for path in out.iterdir()] == ["precious"]
 
 
+def test_a_run_folder_that_cannot_be_or_should_not_be(folder: Path, tiny_bundle: Path) -> None:
+    words = ("run", folder / "scenario.yaml", "--model", tiny_bundle, "--out")
+    refused(evalkit(*words, folder / "texts.jsonl" / "run"), "texts.jsonl")
+    refused(evalkit(*words, tiny_bundle / "run"), "inside the bundle")
+    assert not (tiny_bundle / "run").exists()
+
+
 def test_a_run_without_a_gate_is_whole_and_verifies(folder: Path, tiny_bundle: Path) -> None:
     out = folder / "run"
     done = evalkit("run", folder / "scenario.yaml", "--model", tiny_bundle, "--out", out, "--tokens")
@@ -183,6 +190,7 @@ def test_a_sandbox_is_checked_before_anything_is_measured(
     export_other_window(tiny_bundle, copy)
     other = ("run", folder / "scenario.yaml", "--model", copy, "--out", out, "--sandbox")
     refused(evalkit(*other, server.address), "model_digest")
+    refused(evalkit(*words, "junk"), "--sandbox junk", "HOST:PORT")
     nobody = evalkit(*words, "127.0.0.1:1")
     assert nobody.returncode == 4
     assert len(nobody.stderr.splitlines()) == 1
