@@ -29,8 +29,7 @@ def open_session(file: Path) -> Any:
     options.intra_op_num_threads = len(os.sched_getaffinity(0))
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERROR
-    # exp() of masked scores gives numbers below the normal range there, which a CPU multiplies many times slower.
-    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    # Not session.set_denormal_as_zero: it changes the floating-point mode of this whole process, ours and the caller's.
     try:
         return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common base but Exception
