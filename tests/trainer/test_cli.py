@@ -110,5 +110,5 @@ def test_air_and_unknown_formats_are_refused(tiny_run, tmp_path):
     )
     fails_in_one_line(
         trainer("export", tiny_run, "--out", tmp_path / "b", "--format", "mindir,pickle"),
-        "writes mindir only",
+        "choose from mindir, onnx",
     )
