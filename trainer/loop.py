@@ -2,9 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,7 +16,7 @@ from evalkit.errors import InputError
 from evalkit.files import write_json_atomic
 from trainer.checkpoint import Probe, RunFiles, prune, saved_steps, step_folder
 from trainer.config import TrainConfig
-from trainer.data.packing import Batch
+from trainer.data.cursor import Cursor
 from trainer.data.pipeline import TrainingData, prepare
 from trainer.model.decoder import CausalLM
 from trainer.model.weights import initialise, weights_bytes, weights_of
@@ -108,13 +107,14 @@ class _Run:
 
     def run(self, log: IO[bytes], evaluations: IO[bytes], progress: TrainingProgress) -> None:
         """All steps."""
-        stream = self._batches()
+        stream = self.data.batches(self.config, Cursor())
         started = time.monotonic_ns()
         tokens = 0
         scale = self.train_step.scale.value
         for step in range(1, self.config.steps + 1):
             began = time.monotonic_ns()
-            epochs, parts = zip(*islice(stream, self.config.accumulation), strict=True)
+            places, parts = zip(*islice(stream, self.config.accumulation), strict=True)
+            epoch = places[0].epoch
             result = self.train_step(step, list(parts))
             now = time.monotonic_ns()
             new_tokens = sum(batch.tokens for batch in parts)
@@ -123,7 +123,7 @@ class _Run:
             self.loss = result.loss
             entry = {
                 "step": step,
-                "epoch": epochs[0],
+                "epoch": epoch,
                 "loss": result.loss,
                 "loss_scale": result.loss_scale,
                 "overflow": result.overflow,
@@ -142,13 +142,8 @@ class _Run:
                 else None
             )
             scale = self.train_step.scale.value
-            improved = self._evaluate(step, epochs[0], dropped, evaluations)
+            improved = self._evaluate(step, epoch, dropped, evaluations)
             self._save(step, improved)
-
-    def _batches(self) -> Iterator[tuple[int, Batch]]:
-        for epoch in count():
-            for batch in self.data.epoch(self.config, epoch):
-                yield epoch, batch
 
     def _check_loss(self, step: int, result: StepResult) -> None:
         if math.isfinite(result.loss):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from evalkit.canonical import sha256_file
@@ -9,6 +10,7 @@ from evalkit.errors import InputError
 from evalkit.tokenization import TextTokenizer
 from trainer.config import DataConfig, TrainConfig
 from trainer.data.corpus import read_records
+from trainer.data.cursor import Cursor
 from trainer.data.documents import (
     Document,
     count_tokens,
@@ -48,6 +50,16 @@ class TrainingData:
     word_counts: bytes
     train_sha256: list[str]
     validation_sha256: list[str]
+
+    def batches(self, config: TrainConfig, start: Cursor) -> Iterator[tuple[Cursor, Batch]]:
+        """Batches without end from `start` on, each with its place.
+
+        An epoch holds every token once, in an order that seed and epoch alone decide.
+        """
+        for epoch in count(start.epoch):
+            for number, batch in enumerate(self.epoch(config, epoch)):
+                if epoch > start.epoch or number >= start.batch:
+                    yield Cursor(epoch, number), batch
 
     def epoch(self, config: TrainConfig, epoch: int) -> Iterator[Batch]:
         """Batches of one epoch: every token once, in an order that seed and epoch alone decide."""
