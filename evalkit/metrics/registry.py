@@ -57,7 +57,7 @@ SPECS: tuple[MetricSpec, ...] = (
     _perplexity(
         "perplexity/word",
         "5 % above the baseline: as perplexity/token; it is the one to compare across tokenizers.",
-        family="bytes",
+        family="words",
     ),
     _perplexity(
         "perplexity/byte",

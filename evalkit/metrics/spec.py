@@ -7,8 +7,8 @@ from evalkit.metrics.estimators import IntervalMethod
 from evalkit.metrics.result import Direction
 
 # Whose protocol signature a number carries. Per-byte and per-word numbers don't depend on the tokenizer
-# ("bytes").
-Family = Literal["text", "bytes", "risk", "calibration", "cost", "dialogue"]
+# ("bytes", "words").
+Family = Literal["text", "bytes", "words", "risk", "calibration", "cost", "dialogue"]
 
 # Metrics that a scenario declares (see evalkit.metrics.declared); without one at hand nothing is known of them.
 VIEW_PREFIX = "perplexity/view/"

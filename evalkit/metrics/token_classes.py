@@ -16,7 +16,7 @@ from evalkit.metrics.counts import Counts, frequency_bands
 from evalkit.metrics.glossary import Glossary
 from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.metrics.views import SpanView
-from evalkit.metrics.words import lexicon_entries
+from evalkit.metrics.words import WordRule, lexicon_entries
 from evalkit.scenario.schema import Classes
 from evalkit.tokenization import EncodedText, TextTokenizer, byte_offsets
 
@@ -44,6 +44,7 @@ class TokenClassifier:
         absent: why a metric has no value, by metric name.
         digest: SHA-256 over everything above; part of the protocol signature.
         views: selections beside the partition.
+        words: how the words of a text are counted.
     """
 
     precedence: tuple[str, ...]
@@ -54,6 +55,7 @@ class TokenClassifier:
     absent: dict[str, str]
     digest: str
     views: tuple[SpanView, ...] = ()
+    words: WordRule = WordRule()
 
     def view_members(self, text: str, encoded: EncodedText) -> dict[str, CodeArray]:
         """For each view 1 where a token belongs to it, else 0, shape (tokens,)."""

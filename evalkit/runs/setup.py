@@ -12,8 +12,10 @@ from evalkit.metrics.context import MetricContext, RiskSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file
 from evalkit.metrics.declared import declared_signatures
 from evalkit.metrics.glossary import read_glossary
+from evalkit.metrics.segmenter import jieba_words
 from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
 from evalkit.metrics.token_classes import TokenClassifier, build_classifier
+from evalkit.metrics.words import WordRule
 from evalkit.runs.folder import Side
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.schema import Classes, Window
@@ -123,7 +125,8 @@ def _model_setup(
     except InputError as error:
         raise loaded.error(("text", "window"), f"{error} (bundle {bundle.path})") from None
     added = loaded.additions
-    signatures = text_signatures(window, "fp32", classifier.digest, tokenizer_sha256)
+    words = _word_rule(loaded)
+    signatures = text_signatures(window, "fp32", classifier.digest, tokenizer_sha256, words.name)
     if scenario.risk is not None:
         signatures |= risk_signatures(scenario.risk, "fp32")
     dialogues = dialogue_setup(loaded)
@@ -153,4 +156,14 @@ def _model_setup(
         own=added.own,
         business=added.business,
     )
-    return ModelSetup(side, bundle, window, replace(classifier, views=added.span_views), context)
+    return ModelSetup(side, bundle, window, replace(classifier, views=added.span_views, words=words), context)
+
+
+def _word_rule(loaded: LoadedScenario) -> WordRule:
+    text = loaded.scenario.text
+    if text is None or text.words.cjk == "none":
+        return WordRule()
+    try:
+        return jieba_words()
+    except InputError as error:
+        raise loaded.error(("text", "words", "cjk"), str(error)) from None

@@ -75,7 +75,7 @@ class Words(_Strict):
     """What a word is."""
 
     latin: Literal["whitespace"] = "whitespace"
-    cjk: Literal["none"] = "none"
+    cjk: Literal["none", "jieba"] = "none"
 
 
 class Text(_Strict):

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from evalkit.backends.base import Backend, IntArray
 from evalkit.metrics.token_classes import TokenClassifier
-from evalkit.metrics.words import count_words
 from evalkit.runs.records import SampleRecord, WindowRecord
 from evalkit.scenario.schema import Window as WindowPolicy
 from evalkit.scoring.engine import SequenceStats, WindowStats, score_sequences
@@ -138,7 +137,9 @@ def _score_block(
         else:
             # One token and no prefix: nothing can be asked, and nothing is lost.
             unasked += [
-                replace(blank_record(item, job.encoded), unconditioned=1, words=count_words(item.text))
+                replace(
+                    blank_record(item, job.encoded), unconditioned=1, words=classifier.words.count(item.text)
+                )
                 for item in job.items
             ]
     yield unasked, []

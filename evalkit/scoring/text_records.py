@@ -10,7 +10,7 @@ from evalkit.backends.base import Float32Array, IntArray
 from evalkit.metrics.accumulators import class_sums, from_fixed, to_fixed
 from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.metrics.token_classes import TokenClassifier
-from evalkit.metrics.words import count_words
+from evalkit.metrics.words import WordRule
 from evalkit.runs.records import ClassSums, SampleRecord, SampleStatus
 from evalkit.scoring.engine import SequenceStats, first_undefined
 from evalkit.scoring.jsonl import is_unicode
@@ -95,7 +95,7 @@ def finish_text(
         scored=len(stats.logprob),
         unconditioned=first,
         bytes_scored=scored_bytes,
-        words=0 if count_words(job.text) == 0 else count_words(scored_text),
+        words=_words(job.text, scored_text, classifier.words),
         nll=nll,
         classes=by_class,
         views=by_view,
@@ -122,6 +122,12 @@ def finish_text(
         for item in job.items
     ]
     return records, tokens
+
+
+def _words(text: str, scored: str, words: WordRule) -> int:
+    # Of the scored part; but a text that has no word count as a whole has none in part.
+    total = words.count(text)
+    return total if total == 0 or scored is text else words.count(scored)
 
 
 def _sums(

@@ -31,6 +31,7 @@ CANDIDATE, BASELINE = sha256_text("candidate"), sha256_text("baseline")
 SIGNATURES = {
     "text": "ppl|w:256/256/first|p:fp32|t:02ab|c:9be1|v:1",
     "bytes": "ppl|w:256/256/first|p:fp32|v:1",
+    "words": "ppl|w:256/256/first|p:fp32|words:whitespace|v:1",
     "risk": "risk|l:approve,reject|p:fp32|v:1",
     "dialogue": "dlg|f:22c0|t:3|v:1",
 }
