@@ -11,6 +11,9 @@ from evalkit.metrics.spec import Family, MetricSpec
 # The partition of tokens: the words of the precedence, then the frequency bands, then what no rule reaches.
 TOKEN_CLASSES = ("head", "middle", "long_tail", "oov", "domain", "other")
 
+# Metrics that exist once a class.
+CLASS_METRICS = ("perplexity", "logits/entropy", "logits/margin", "logits/rank", "logits/top_k_accuracy")
+
 _CLASS = "<class>"
 _ANY = (-math.inf, math.inf)
 _SHARE = (0.0, 1.0)

@@ -65,7 +65,7 @@ def measure(
         evidence = in_order(done.samples.values(), done.turns.values())
         _check_whole(setup, evidence, folder.evidence(model.side))
         if keep_tokens:
-            write_tokens(folder.tokens(model.side), journals.tokens)
+            write_tokens(folder.tokens(model.side), journals.tokens, model.classifier.names)
         write_evidence(folder, model.side, evidence)
     for path in journals.paths:
         path.unlink(missing_ok=True)

@@ -19,6 +19,7 @@ from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
 from evalkit.metrics.context import (
     BusinessSetup,
+    ClassSetup,
     DialogueSetup,
     History,
     MetricContext,
@@ -125,6 +126,7 @@ def context_from_plan(plan: dict[str, Any], side: Side = "candidate") -> MetricC
         stored["within"] = tuple((name, float(ms)) for name, ms in stored["within"])
         stored["slices"] = tuple(stored["slices"])
         stored["views"] = tuple(ViewSetup(**view) for view in stored["views"])
+        stored["classes"] = tuple(ClassSetup(**one) for one in stored["classes"])
         stored["own"] = tuple(OwnSetup(**metric) for metric in stored["own"])
         stored["business"] = tuple(map(_business_setup, stored["business"]))
         return MetricContext(risk=risk, dialogues=dialogues, **stored)

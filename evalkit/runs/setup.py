@@ -117,7 +117,9 @@ def _model_setup(
     scenario = loaded.scenario
     classes = Classes() if scenario.text is None else scenario.text.classes
     tokenizer_sha256 = bundle.manifest.tokenizer.sha256
-    classifier = build_classifier(classes, bundle.tokenizer, tokenizer_sha256, counts, terms)
+    classifier = build_classifier(
+        classes, bundle.tokenizer, tokenizer_sha256, counts, terms, loaded.additions.classes
+    )
     try:
         window = resolve_window(
             None if scenario.text is None else scenario.text.window, bundle.model.max_length
@@ -153,6 +155,7 @@ def _model_setup(
         k_values=tuple(sorted({1, *(figure.k for figure in added.business if figure.k is not None)})),
         slices=tuple(sorted({figure.slice for figure in added.business if figure.slice is not None})),
         views=added.views,
+        classes=tuple(setup for setup, _ in added.classes),
         own=added.own,
         business=added.business,
     )

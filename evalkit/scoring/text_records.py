@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from evalkit.backends.base import Float32Array, IntArray
 from evalkit.metrics.accumulators import class_sums, from_fixed, to_fixed
-from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.metrics.token_classes import TokenClassifier
 from evalkit.metrics.words import WordRule
 from evalkit.runs.records import ClassSums, SampleRecord, SampleStatus
@@ -27,7 +26,7 @@ class TokenRows:
     Attributes:
         sample_id: the text.
         index: of the token in the text; token_id, start_byte and end_byte say what it is.
-        token_class: index into `TOKEN_CLASSES`.
+        token_class: index into the classifier's `names`.
         logprob, entropy, margin, rank: natural logarithms; rank 1 is best.
     """
 
@@ -78,7 +77,7 @@ def finish_text(
     starts, ends = encoded.starts[first:], encoded.ends[first:]
     views = classifier.view_members(job.text, encoded)
     try:
-        by_class = _sums(stats, classes, ends - starts, TOKEN_CLASSES)
+        by_class = _sums(stats, classes, ends - starts, classifier.names)
         by_view = {
             name: sums
             for name, members in views.items()
