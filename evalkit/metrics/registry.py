@@ -12,7 +12,15 @@ from evalkit.metrics.spec import Family, MetricSpec
 TOKEN_CLASSES = ("head", "middle", "long_tail", "oov", "domain", "other")
 
 # Metrics that exist once a class.
-CLASS_METRICS = ("perplexity", "logits/entropy", "logits/margin", "logits/rank", "logits/top_k_accuracy")
+CLASS_METRICS = (
+    "perplexity",
+    "logits/entropy",
+    "logits/margin",
+    "logits/rank",
+    "logits/top_k_accuracy",
+    "calibration/top1_ece",
+    "calibration/top1_brier",
+)
 
 _CLASS = "<class>"
 _ANY = (-math.inf, math.inf)
@@ -183,6 +191,31 @@ SPECS: tuple[MetricSpec, ...] = (
         _SHARE,
         "above of_the_base_rate: a constant guess would do better; look at the reliability curve.",
     ),
+    *[
+        MetricSpec(
+            name,
+            "share",
+            "lower",
+            "text",
+            "percentile",
+            _SHARE,
+            "above 0.05 and above expected_if_calibrated: the probabilities of the next token overstate or understate; "
+            "compare mean_confidence with accuracy, and mind it before sampling or thresholds rely on them.",
+        )
+        for name in ("calibration/top1_ece", f"calibration/top1_ece/{_CLASS}")
+    ],
+    *[
+        MetricSpec(
+            name,
+            "squared error",
+            "lower",
+            "text",
+            "cluster-bootstrap",
+            _SHARE,
+            "above of_the_base_rate: the confidence says less than the accuracy alone; look at the reliability curve.",
+        )
+        for name in ("calibration/top1_brier", f"calibration/top1_brier/{_CLASS}")
+    ],
     _share(
         "dialogue/pass_hat_k",
         "higher",

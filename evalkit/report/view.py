@@ -8,7 +8,7 @@ from evalkit.report import numbers
 from evalkit.report.changes import ChangeBlock, change_blocks, change_view, key_name
 from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
-from evalkit.report.reliability import ReliabilityRow, reliability_rows
+from evalkit.report.reliability import ReliabilityCurve, reliability_curves
 from evalkit.report.rules import SYMBOLS, RuleView, rule_views
 from evalkit.report.samples import SampleView, worst_samples
 from evalkit.report.source import ReportSource
@@ -70,7 +70,7 @@ class ReportView:
     rules: tuple[RuleView, ...]
     figures: tuple[Figure, ...]
     sections: tuple[MetricSection, ...]
-    reliability: tuple[ReliabilityRow, ...]
+    reliability: tuple[ReliabilityCurve, ...]
     changes: tuple[ChangeBlock, ...]
     has_baseline: bool
     interval_confidence: str
@@ -95,7 +95,7 @@ def build_view(source: ReportSource) -> ReportView:
         rules=tuple(rule_views(source.verdict)) if source.verdict else (),
         figures=tuple(figures(source)),
         sections=tuple(sections(source)),
-        reliability=tuple(reliability_rows(source)),
+        reliability=tuple(reliability_curves(source)),
         changes=tuple(change_blocks(source)),
         has_baseline=source.baseline_results is not None,
         interval_confidence=_interval_confidence(results),
@@ -169,13 +169,13 @@ def _notices(source: ReportSource) -> Iterator[str]:
 
 
 def _unwatched_regressions(source: ReportSource) -> Iterator[str]:
-    """Metrics whose whole paired interval is worse and that no rule names; statistics of single logits left out."""
+    """Metrics whose whole paired interval is worse and that no rule names; statistics of single tokens left out."""
     if source.comparison is None:
         return
     watched = set() if source.verdict is None else {rule.metric for rule in source.verdict.rules}
     for compared in source.comparison.metrics:
-        single_logits = compared.name.startswith("logits/")
-        if compared.slice is None and compared.name not in watched and not single_logits:
+        single_tokens = compared.name.startswith(("logits/", "calibration/top1_"))
+        if compared.slice is None and compared.name not in watched and not single_tokens:
             change = change_view(compared)
             if change.tone == "worse":
                 yield f"{key_name(compared.name, compared.k, None)} {change.value}"

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from evalkit.backends.base import Float32Array, IntArray
 from evalkit.metrics.accumulators import class_sums, from_fixed, to_fixed
 from evalkit.metrics.token_classes import TokenClassifier
+from evalkit.metrics.top1 import to_text, top1_outcomes
 from evalkit.metrics.words import WordRule
 from evalkit.runs.records import ClassSums, SampleRecord, SampleStatus
 from evalkit.scoring.engine import SequenceStats, first_undefined
@@ -97,6 +98,7 @@ def finish_text(
         words=_words(job.text, scored_text, classifier.words),
         nll=nll,
         classes=by_class,
+        top1=_top1(stats, classes, classifier.names),
         views=by_view,
         worst=_worst(stats.logprob, starts, ends),
         elapsed_ns=stats.elapsed_ns // len(job.items),
@@ -121,6 +123,11 @@ def finish_text(
         for item in job.items
     ]
     return records, tokens
+
+
+def _top1(stats: SequenceStats, classes: npt.NDArray[np.int64], names: Sequence[str]) -> dict[str, str]:
+    packed = top1_outcomes(stats.logprob, stats.margin, stats.rank)
+    return {names[code]: to_text(packed[classes == code]) for code in np.unique(classes).tolist()}
 
 
 def _words(text: str, scored: str, words: WordRule) -> int:
