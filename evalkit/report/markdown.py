@@ -13,7 +13,7 @@ _EMOJI = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "NOT_APPLIED": "�
 
 
 def render_markdown(view: ReportView) -> str:
-    """Verdict, rules, headline figures, and the dialogues that failed."""
+    """Verdict, rules, headline figures, the dialogues that failed, and what was scored."""
     return "\n".join(_lines(view)).rstrip() + "\n"
 
 
@@ -41,6 +41,9 @@ def _lines(view: ReportView) -> Iterator[str]:
     yield from _rules(view)
     yield from _figures(view)
     yield from _dialogues(view)
+    for side, sentence in view.conserved:
+        yield ""
+        yield f"{side}: {escape(sentence)}"
     if verdict.warning:
         yield ""
         yield f"> {escape(verdict.warning)}"

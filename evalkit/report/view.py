@@ -6,6 +6,7 @@ from typing import Any
 
 from evalkit.report import numbers
 from evalkit.report.changes import ChangeBlock, change_blocks, change_view, key_name
+from evalkit.report.conservation import conservation_sentence
 from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
 from evalkit.report.reliability import ReliabilityCurve, reliability_curves
@@ -77,6 +78,7 @@ class ReportView:
     samples: tuple[SampleView, ...]
     dialogues: DialogueSection | None
     conservation: tuple[Fact, ...]
+    conserved: tuple[tuple[str, str], ...]
     signatures: tuple[tuple[str, str], ...]
     digests: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
@@ -102,6 +104,7 @@ def build_view(source: ReportSource) -> ReportView:
         samples=tuple(worst_samples(source.candidate, source.baseline)),
         dialogues=dialogue_section(source),
         conservation=tuple(_conservation(source)),
+        conserved=tuple(_conserved(source)),
         signatures=tuple(sorted(source.context.signatures.items())),
         digests=tuple(_digests(source)),
         environment=tuple(_flatten(source.plan.get("environment", {}))),
@@ -211,6 +214,14 @@ def _conservation(source: ReportSource) -> Iterator[Fact]:
     theirs = dict(_counted(source.baseline_results)) if source.baseline_results else {}
     for name, value in ours:
         yield Fact(name, numbers.count(value), numbers.count(theirs[name]) if name in theirs else "")
+
+
+def _conserved(source: ReportSource) -> Iterator[tuple[str, str]]:
+    """The check in words, for each model whose texts were scored."""
+    for side, item in (("Candidate", source.results), ("Baseline", source.baseline_results)):
+        sentence = "" if item is None else conservation_sentence(item.conservation)
+        if sentence:
+            yield side, sentence
 
 
 def _counted(results: Results) -> list[tuple[str, int]]:

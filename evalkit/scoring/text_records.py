@@ -127,7 +127,8 @@ def finish_text(
 
 def _top1(stats: SequenceStats, classes: npt.NDArray[np.int64], names: Sequence[str]) -> dict[str, str]:
     packed = top1_outcomes(stats.logprob, stats.margin, stats.rank)
-    return {names[code]: to_text(packed[classes == code]) for code in np.unique(classes).tolist()}
+    present = np.flatnonzero(np.bincount(classes)).tolist()
+    return {names[code]: to_text(packed[classes == code]) for code in present}
 
 
 def _words(text: str, scored: str, words: WordRule) -> int:

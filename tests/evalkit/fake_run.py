@@ -209,6 +209,7 @@ def text(
 ) -> SampleRecord:
     """A scored text; every byte is a token."""
     size = len(content.encode("utf-8", "surrogatepass"))
+    nll = fields.pop("nll", 1.5 * size)
     base: dict[str, Any] = {
         "digest": sha256_text(content),
         "cluster": sample_id,
@@ -218,8 +219,8 @@ def text(
         "bytes": size,
         "bytes_scored": size,
         "words": len(content.split()),
-        "nll": 1.5 * size,
-        "classes": {"head": ClassSums(tokens=size, nll=1.5 * size, bytes=size)},
+        "nll": nll,
+        "classes": {"head": ClassSums(tokens=size, nll=nll, bytes=size)},
         "worst": worst or [],
         "text": content,
     }
