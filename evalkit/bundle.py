@@ -31,6 +31,9 @@ TOKEN_COUNTS = "token_counts.npz"
 WORD_COUNTS = "word_counts.tsv.gz"
 # The role of the ONNX twin of the `score` graph.
 SCORE_ONNX = "score_onnx"
+# Optional graphs that give raw logits, and the ONNX twin.
+LOGITS = "logits"
+LOGITS_ONNX = "logits_onnx"
 
 _MAX_MANIFEST_BYTES = 8 << 20
 

@@ -77,6 +77,9 @@ def convert(source: Path, out: Path, name: str | None, as_json: bool) -> None:
 )
 @click.option("--attention-window", type=click.IntRange(min=1), help="Cut how far back a token sees.")
 @click.option("--name", help="The bundle's name; default: the training run's.")
+@click.option(
+    "--logits", is_flag=True, help="Export a graph of raw logits too, for `evalkit score --logits`."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def export(
     checkpoint: Path,
@@ -84,6 +87,7 @@ def export(
     formats: str,
     attention_window: int | None,
     name: str | None,
+    logits: bool,
     as_json: bool,
 ) -> None:
     """Export CHECKPOINT (a step-N folder, or a run folder: its last step) as an evalkit bundle."""
@@ -98,6 +102,7 @@ def export(
         formats=formats.split(","),
         attention_window=attention_window,
         name=name,
+        logits=logits,
     )
     worst = max(parity.max_abs_logprob_diff for parity in bundle.manifest.parity.values())
     if as_json:

@@ -84,12 +84,12 @@ def _joined(sums: TextSums, name: str | None) -> tuple[PackedArray, Sequence[int
     """The outcomes of one class (None: of all) over the texts, and how many each text has."""
     parts, sizes = [np.empty(0, dtype=np.uint32)], []
     for record in sums.scored:
-        chosen = record.top1.values() if name is None else [record.top1.get(name, "")]
+        chosen = record.top1_outcomes.values() if name is None else [record.top1_outcomes.get(name, "")]
         try:
             own = [from_text(text) for text in chosen]
         except ValueError as error:
             raise InputError(
-                f"evidence: text {record.sample_id!r}: top1: {error}; the evidence is damaged"
+                f"evidence: text {record.sample_id!r}: top1_outcomes: {error}; the evidence is damaged"
             ) from None
         parts += own
         sizes.append(sum(map(len, own)))

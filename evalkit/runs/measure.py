@@ -18,6 +18,7 @@ from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import in_order, read_evidence, write_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.journal import Journal, JournalContent, reopen_journals
+from evalkit.runs.logits_io import keep_raw_logits
 from evalkit.runs.records import SampleRecord, TurnRecord, WindowRecord
 from evalkit.runs.setup import ModelSetup, RunSetup
 from evalkit.runs.tokens_io import write_tokens
@@ -36,6 +37,7 @@ def measure(
     *,
     sandbox_address: str | None,
     keep_tokens: bool,
+    keep_logits: bool,
 ) -> Evidence:
     """Measure what isn't measured yet of one model and write its evidence folder.
 
@@ -45,7 +47,7 @@ def measure(
         folder: the run folder; journals lie there while the work goes on.
         progress: shows the work.
         sandbox_address: of a running sandbox that `check_sandbox` accepted; None: one is started for this model.
-        keep_tokens: write tokens.parquet too.
+        keep_tokens, keep_logits: write tokens.parquet, logits.parquet too.
 
     Raises:
         InputError: the sandbox serves something else than planned, or a journal or evidence file is damaged.
@@ -66,6 +68,8 @@ def measure(
         _check_whole(setup, evidence, folder.evidence(model.side))
         if keep_tokens:
             write_tokens(folder.tokens(model.side), journals.tokens, model.classifier.names)
+        if keep_logits:
+            keep_raw_logits(setup, model, folder, evidence, progress)
         write_evidence(folder, model.side, evidence)
     for path in journals.paths:
         path.unlink(missing_ok=True)

@@ -21,6 +21,7 @@ from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.interruption import resumable, terminable
 from evalkit.runs.judging import store_verdict
+from evalkit.runs.logits_io import check_logits
 from evalkit.runs.measure import check_sandbox, measure
 from evalkit.runs.plan import new_run_id, now_utc
 from evalkit.runs.planning import build_plan
@@ -43,7 +44,7 @@ class RunRequest:
         candidate, baseline: bundle folders that overrule the scenario's.
         out: the run folder to create; None: one under runs/.
         sandbox_address: of a sandbox that serves the candidate already.
-        keep_tokens: write per-token statistics.
+        keep_tokens, keep_logits: write per-token statistics, raw logits.
         backend: what scores the bundles' graphs.
     """
 
@@ -53,6 +54,7 @@ class RunRequest:
     out: Path | None = None
     sandbox_address: str | None = None
     keep_tokens: bool = False
+    keep_logits: bool = False
     backend: BackendName = DEFAULT
 
 
@@ -92,6 +94,8 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
         setup = prepare(loaded, candidate, baseline, request.backend)
         if request.sandbox_address is not None:
             check_sandbox(setup, request.sandbox_address)
+        if request.keep_logits:
+            check_logits(setup)
         run_id = new_run_id()
         folder = _new_folder(
             request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}",
@@ -127,6 +131,7 @@ def complete_run(
             progress,
             sandbox_address=sandbox_address if model.side == "candidate" else None,
             keep_tokens=plan["inputs"]["keep_tokens"],
+            keep_logits=plan["inputs"]["keep_logits"],
         )
         for model in setup.models
     ]
@@ -161,6 +166,8 @@ def score_file(
     keep_tokens: bool,
     progress: Progress,
     backend: BackendName = DEFAULT,
+    *,
+    keep_logits: bool = False,
 ) -> Results:
     """Score a file of texts with a bundle.
 
@@ -169,7 +176,7 @@ def score_file(
         data: JSON lines of texts.
         out: keep the run here; None: nothing is kept.
         window: None: max_length / max_length / first.
-        keep_tokens: write per-token statistics.
+        keep_tokens, keep_logits: write per-token statistics, raw logits.
         progress: shows the work.
         backend: what scores the bundle's graph.
 
@@ -178,9 +185,15 @@ def score_file(
     """
     loaded = scenario_from_texts(data, window)
     if out is not None:
-        return run_scenario(
-            RunRequest(loaded, candidate=model, out=out, keep_tokens=keep_tokens, backend=backend), progress
-        ).results
+        request = RunRequest(
+            loaded,
+            candidate=model,
+            out=out,
+            keep_tokens=keep_tokens,
+            keep_logits=keep_logits,
+            backend=backend,
+        )
+        return run_scenario(request, progress).results
     scratch = Path(tempfile.mkdtemp(prefix="evalkit-score-"))
     try:
         request = RunRequest(loaded, candidate=model, out=scratch / "run", backend=backend)
@@ -240,4 +253,5 @@ def _inputs(request: RunRequest, candidate: Bundle, baseline: Bundle | None) -> 
         "baseline": None if baseline is None else str(baseline.path.resolve()),
         "sandbox": request.sandbox_address,
         "keep_tokens": request.keep_tokens,
+        "keep_logits": request.keep_logits,
     }

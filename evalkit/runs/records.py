@@ -50,7 +50,7 @@ class SampleRecord:
         bytes, bytes_scored, words: of the source text.
         nll: sum over the scored tokens.
         classes: the partition; its sums add up to the totals exactly.
-        top1: for each class that holds a token, confidence and outcome of its tokens (see `evalkit.metrics.top1`).
+        top1_outcomes: for each class that holds a token, confidence and outcome of its tokens (see `evalkit.metrics.top1`).
         views: sums over the tokens of each user-defined view that holds one; they may overlap.
         tags: the user's tags, usable as slices.
         target, label_logprobs, part: only for decisions: the true label, ln p(label | prompt) of each label in the
@@ -72,7 +72,7 @@ class SampleRecord:
     words: int = 0
     nll: float = 0.0
     classes: dict[str, ClassSums] = field(default_factory=dict)
-    top1: dict[str, str] = field(default_factory=dict)
+    top1_outcomes: dict[str, str] = field(default_factory=dict)
     views: dict[str, ClassSums] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
     target: str | None = None

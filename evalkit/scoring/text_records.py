@@ -98,7 +98,7 @@ def finish_text(
         words=_words(job.text, scored_text, classifier.words),
         nll=nll,
         classes=by_class,
-        top1=_top1(stats, classes, classifier.names),
+        top1_outcomes=_top1(stats, classes, classifier.names),
         views=by_view,
         worst=_worst(stats.logprob, starts, ends),
         elapsed_ns=stats.elapsed_ns // len(job.items),

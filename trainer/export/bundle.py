@@ -8,7 +8,10 @@ from typing import Any
 
 from mindspore import context
 
+from evalkit.backends.raw_logits import open_logits
 from evalkit.bundle import (
+    LOGITS,
+    LOGITS_ONNX,
     MANIFEST,
     SCHEMA,
     SCORE_ONNX,
@@ -30,21 +33,25 @@ from evalkit.errors import InputError
 from evalkit.files import folder_atomic, write_json_atomic
 from trainer.checkpoint import Checkpoint
 from trainer.export.graphs import (
+    LogitsGraph,
     ScoreGraph,
     StepGraph,
     export_mindir,
     load_mindir,
+    logits_ports,
     score_ports,
     step_ports,
 )
 from trainer.export.onnx import export_onnx, require_onnx
-from trainer.export.parity import compare, decode_logprobs, onnx_logprobs, score_logprobs
+from trainer.export.parity import compare, decode_logprobs, logits_logprobs, onnx_logprobs, score_logprobs
 from trainer.model.decoder import CausalLM
 from trainer.model.weights import load_weights
 
 _SCORE_FILE = "graphs/score.mindir"
 _STEP_FILE = "graphs/step.mindir"
 _SCORE_ONNX_FILE = "graphs/score.onnx"
+_LOGITS_FILE = "graphs/logits.mindir"
+_LOGITS_ONNX_FILE = "graphs/logits.onnx"
 
 
 def export_bundle(
@@ -54,6 +61,7 @@ def export_bundle(
     formats: Sequence[str] = ("mindir",),
     attention_window: int | None = None,
     name: str | None = None,
+    logits: bool = False,
 ) -> Bundle:
     """Write the bundle `out`.
 
@@ -67,6 +75,7 @@ def export_bundle(
         attention_window: how far back a token sees, itself included; None keeps the checkpoint's own. Another window
             makes another model with another digest.
         name: the bundle's name; None keeps the checkpoint's.
+        logits: export a graph of raw logits too, in every format; it holds the weights once more.
 
     Raises:
         InputError: `out` exists, the format isn't possible here, or parity is worse than allowed.
@@ -85,6 +94,9 @@ def export_bundle(
                 shutil.copyfile(checkpoint.path / file, staging / file)
         (staging / "graphs").mkdir()
         graphs, parity = _write_graphs(staging, model, spec, checkpoint, with_onnx="onnx" in formats)
+        if logits:
+            more, found = _write_logits(staging, model, spec, checkpoint, with_onnx="onnx" in formats)
+            graphs, parity = {**graphs, **more}, {**parity, **found}
         files = {
             path.relative_to(staging).as_posix(): FileSpec(
                 sha256=sha256_file(path), bytes=path.stat().st_size
@@ -152,4 +164,24 @@ def _write_graphs(
         graphs[SCORE_ONNX] = GraphSpec(
             format="onnx", file=_SCORE_ONNX_FILE, inputs=score_inputs, outputs=score_outputs
         )
+    return graphs, parity
+
+
+def _write_logits(
+    folder: Path, model: CausalLM, spec: ModelSpec, checkpoint: Checkpoint, *, with_onnx: bool
+) -> tuple[dict[str, GraphSpec], dict[str, Parity]]:
+    inputs, outputs = logits_ports(spec)
+    graph, probe = LogitsGraph(model, spec), checkpoint.probe
+    expected = score_logprobs(ScoreGraph(model, spec), probe)
+    export_mindir(graph, inputs, folder / _LOGITS_FILE)
+    graphs = {LOGITS: GraphSpec(format="mindir", file=_LOGITS_FILE, inputs=inputs, outputs=outputs)}
+    if with_onnx:
+        export_onnx(graph, spec, inputs, outputs, folder / _LOGITS_ONNX_FILE)
+        graphs[LOGITS_ONNX] = GraphSpec(format="onnx", file=_LOGITS_ONNX_FILE, inputs=inputs, outputs=outputs)
+    parity = {
+        role: compare(
+            role, logits_logprobs(open_logits(folder / written.file), probe), expected, probe.segments > 0
+        )
+        for role, written in graphs.items()
+    }
     return graphs, parity

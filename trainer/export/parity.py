@@ -1,5 +1,6 @@
 """Parity: how far the exported graphs' log-probabilities lie from the checkpoint's, on real text."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,22 @@ def onnx_logprobs(file: Path, probe: Probe) -> Floats:
         chunk = {name: field[start : start + _ROWS_A_CALL] for name, field in fields.items()}
         parts.append(session.run(["logprob"], chunk)[0])
     return np.where(probe.segments > 0, np.concatenate(parts), np.float32(0))
+
+
+def logits_logprobs(run: Callable[..., Floats], probe: Probe) -> Floats:
+    """Log-probability of every target of the probe by raw logits, [rows, length]; 0 at padding.
+
+    Args:
+        run: token_ids, positions, segments → logits [rows, length, vocabulary].
+        probe: the rows.
+    """
+    found = np.zeros(probe.token_ids.shape, dtype=np.float32)
+    for row in range(len(probe.token_ids)):
+        fields = (probe.token_ids, probe.positions, probe.segments)
+        logits = run(*(np.ascontiguousarray(field[row : row + 1]) for field in fields))[0]
+        for column in np.flatnonzero(probe.segments[row] > 0):
+            found[row, column] = _logprob(logits[column], int(probe.targets[row, column]))
+    return found
 
 
 def decode_logprobs(graph: nn.Cell, spec: ModelSpec, probe: Probe) -> tuple[Floats, npt.NDArray[np.bool_]]:

@@ -47,7 +47,7 @@ def scored(tokenizer, classifier):
         came.append((logprobs.argmax(1) == encoded.ids).astype(float))
         codes.append(np.array(classifier.names)[classifier.classify(item.text, encoded)])
         stored.append(np.empty(len(encoded.ids)))
-        for name, text in by_id[item.sample_id].top1.items():
+        for name, text in by_id[item.sample_id].top1_outcomes.items():
             stored[-1][codes[-1] == name] = confidences(from_text(text))
     return records, *(np.concatenate(parts) for parts in (said, came, codes, stored))
 
@@ -132,7 +132,7 @@ def test_a_calibrated_model_reaches_zero():
         records = [
             text_record(
                 f"t{index:03}",
-                top1={"head": to_text((np.rint(p * 2**30).astype(np.uint32) << 1) | c)},
+                top1_outcomes={"head": to_text((np.rint(p * 2**30).astype(np.uint32) << 1) | c)},
                 classes={"head": replace(text_record("x").classes["head"], tokens=6)},
             )
             for index, (p, c) in enumerate(zip(said, came.astype(np.uint32), strict=True))
@@ -165,13 +165,13 @@ def test_what_is_not_recorded_has_no_value():
     for name in ("calibration/top1_ece", "calibration/top1_brier", "calibration/top1_ece/head"):
         assert found[name, None].value is None and "no rank and margin" in found[name, None].reason
     absent = {"calibration/top1_ece/oov": "no word counts"}
-    record = text_record("a", classes={}, top1={})
+    record = text_record("a", classes={}, top1_outcomes={})
     assert of([record], absent=absent)["calibration/top1_ece/oov", None].reason == "no word counts"
 
 
 def test_damaged_evidence_is_named():
-    with pytest.raises(InputError, match=r"text 'a': top1: .*the evidence is damaged"):
-        of([text_record("a", top1={"head": "no base64!"})])
+    with pytest.raises(InputError, match=r"text 'a': top1_outcomes: .*the evidence is damaged"):
+        of([text_record("a", top1_outcomes={"head": "no base64!"})])
 
 
 def test_rules_on_it_stand_on_texts():
