@@ -2,6 +2,7 @@
 
 import difflib
 import math
+from collections.abc import Sequence
 
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import IntervalMethod
@@ -293,9 +294,23 @@ SPECS: tuple[MetricSpec, ...] = (
     ),
 )
 
-_BY_NAME: dict[str, MetricSpec] = {
-    spec.name.replace(_CLASS, token_class): spec for spec in SPECS for token_class in TOKEN_CLASSES
-}
+
+def by_name(specs: Sequence[MetricSpec]) -> dict[str, MetricSpec]:
+    """The declaration of every name, `<class>` spelled out.
+
+    Raises:
+        ValueError: a name is declared twice, so that it would have two directions.
+    """
+    found: dict[str, MetricSpec] = {}
+    for spec in specs:
+        for name in dict.fromkeys(spec.name.replace(_CLASS, token_class) for token_class in TOKEN_CLASSES):
+            if name in found:
+                raise ValueError(f"{name} is declared twice")
+            found[name] = spec
+    return found
+
+
+_BY_NAME = by_name(SPECS)
 
 
 def metric_names() -> tuple[str, ...]:

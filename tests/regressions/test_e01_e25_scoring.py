@@ -1,15 +1,15 @@
 """Public faults E01-E25 and E53 of evaluation harnesses: numbers that are wrong. One named test each."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
 from evalkit.backends.base import RowStats
-from evalkit.metrics import perplexity
 from evalkit.metrics.evaluate import evaluate
-from evalkit.metrics.registry import SPECS
+from evalkit.metrics.registry import SPECS, by_name, spec_for
 from evalkit.metrics.signature import text_signatures
 from evalkit.metrics.token_classes import build_classifier
 from evalkit.metrics.words import WordRule
@@ -58,8 +58,15 @@ def test_e01_token_i_plus_1_is_scored_from_logits_i():
 
 
 def test_e03_each_metric_has_one_direction():
-    names = [spec.name for spec in SPECS]
-    assert len(names) == len(set(names))
+    """A second declaration is refused at registration, also one that `<class>` spells out, and own ones too."""
+    token = next(spec for spec in SPECS if spec.name == "perplexity/token")
+    assert by_name([token])["perplexity/token"].direction == "lower"
+    for name in ("perplexity/token", "perplexity/head"):
+        with pytest.raises(ValueError, match=f"{name} is declared twice"):
+            by_name([*SPECS, replace(token, name=name, direction="higher")])
+    # Results, comparisons and the judge take it from there.
+    for item in values(text_record("a"), text_record("b")).values():
+        assert item.direction == spec_for(item.name).direction
 
 
 def test_e04_divided_by_the_number_of_scored_targets():
@@ -219,6 +226,24 @@ def test_e23_a_number_that_is_not_finite_is_an_error_of_its_text(value, field, n
     assert (records[0].nll, records[0].classes, tokens) == (0.0, {}, {})
 
 
+def test_e23_half_precision_logits_are_widened_before_the_softmax():
+    """Against float64 on the same float16 logits; a softmax in float16 is off by a thousand times more."""
+    from mindspore import Tensor
+
+    from evalkit.scoring.head import ScoringHead
+
+    logits = np.random.default_rng(0).normal(0, 4, (32, 500)).astype(np.float16)
+    targets = np.arange(32, dtype=np.int32)
+    wide = logits.astype(np.float64)
+    expected = (wide - np.log(np.exp(wide).sum(-1, keepdims=True)))[np.arange(32), targets]
+    found = ScoringHead(500)(Tensor(logits), Tensor(targets))[0].asnumpy()
+    assert found.dtype == np.float32
+    assert np.abs(found - expected).max() < 1e-5
+    centred = logits - logits.max(-1, keepdims=True)
+    narrow = centred - np.log(np.exp(centred).sum(-1, keepdims=True, dtype=np.float16))
+    assert np.abs(narrow[np.arange(32), targets] - expected).max() > 1e-3
+
+
 def test_e23_sums_do_not_drift():
     # A million float32 terms of 0.1: a float32 sum would be off by hundreds.
     from evalkit.metrics.accumulators import from_fixed, to_fixed
@@ -228,8 +253,12 @@ def test_e23_sums_do_not_drift():
 
 
 def test_e24_oov_is_shown_with_its_rate_and_without_it():
-    names = {item.name for item in perplexity.estimators(Evidence(samples=(text_record("a"),)), context())}
-    assert {"perplexity/oov", "perplexity/without_oov", "rate/oov"} <= names
+    """One token in ten is out of vocabulary, with 8 of 21 nats: a model that knows fewer words can't hide it."""
+    found = values(text_record("a"), text_record("b"))
+    assert found["perplexity/oov"].value == pytest.approx(math.exp(8))
+    assert found["perplexity/without_oov"].value == pytest.approx(math.exp(13 / 9))
+    assert found["perplexity/token"].value == pytest.approx(math.exp(21 / 10))
+    assert found["rate/oov"].value == pytest.approx(0.1)
 
 
 def test_e24_tokens_of_different_tokenizers_are_not_comparable_bytes_are():
