@@ -159,7 +159,7 @@ def test_e16_e17_a_token_across_the_join_belongs_to_the_label():
     backend = ContextBackend(8, 16)
     records = []
     score_decisions(
-        [DecisionItem("a", "px", "y", "a"), DecisionItem("b", "x", "n", "b")],
+        [DecisionItem("a", "px", "y", "a"), DecisionItem("b", "p", "n", "b")],
         tokenizer,
         backend,
         Risk(data="d", labels=["y", "n"], high_risk="y"),
@@ -169,6 +169,12 @@ def test_e16_e17_a_token_across_the_join_belongs_to_the_label():
     found = {record.sample_id: record.label_logprobs for record in records}
     ids = {label: tokenizer.encode_ids(f"px {label}", special=True) for label in "yn"}
     assert ids == {"y": [0, 6], "n": [0, 5, 4]}
+    # Where a token ends with the prompt, all of the label's own tokens are asked and none of the prompt's.
+    for label, expected in zip("yn", found["b"], strict=True):
+        tokens = tokenizer.encode_ids(f"p {label}", special=True)
+        assert tokens == [0, 2, {"y": 3, "n": 4}[label]]
+        logprobs = backend.logprobs([7, *tokens])
+        assert expected == pytest.approx(logprobs[1, tokens[1]] + logprobs[2, tokens[2]], abs=1e-5)
     for label, expected in zip("yn", found["a"], strict=True):
         logprobs = backend.logprobs([7, *ids[label]])
         by_hand = sum(logprobs[index, ids[label][index]] for index in range(1, len(ids[label])))
