@@ -167,7 +167,9 @@ def _curve(
         if n == 0:
             continue
         single = one_outcome_each(successes, trials)
-        counts = (math.fsum(successes), n) if single else effective_sample(successes, trials)
+        counts = (math.fsum(successes), n)
+        if not single:
+            counts = effective_sample(successes, trials, (1 - confidence) / 2)
         low, high = clopper_pearson(*counts, confidence)
         curve.append(
             {

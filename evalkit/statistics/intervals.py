@@ -159,12 +159,15 @@ def _counted(
     share = math.fsum(successes) / math.fsum(trials)
     if not single and 0 < share < 1 and np.count_nonzero(trials) < MIN_CLUSTERS:
         raise _NoIntervalError(too_few(int(np.count_nonzero(trials))))
-    counts = effective_sample(successes, trials)
-    if single:
+    formula = clopper_pearson if kind == "exact-binomial" else wilson
+
+    def ends(sides: Sides) -> tuple[float, float]:
         counts = (math.fsum(successes), math.fsum(trials))
-    ends = clopper_pearson if kind == "exact-binomial" else wilson
-    method = kind if single else f"{kind}-effective-n"
-    return _Ends(ends(*counts, confidence, 2), ends(*counts, confidence, 1), method)
+        if not single:
+            counts = effective_sample(successes, trials, (1 - confidence) / sides)
+        return formula(*counts, confidence, sides)
+
+    return _Ends(ends(2), ends(1), kind if single else f"{kind}-effective-n")
 
 
 def _bootstrap(question: Question, replicates: FloatArray | None, confidence: float, seed: int) -> _Ends:

@@ -16,6 +16,7 @@ from evalkit.metrics.mapping import OwnFigure, OwnMapping
 from evalkit.metrics.registry import spec_for
 from evalkit.metrics.result import Interval, MetricResult
 from evalkit.runs.evidence import Evidence
+from evalkit.runs.records import ClassSums
 from evalkit.runs.results_io import build_results
 from tests.evalkit.metrics.samples import context, decision_record, text_record
 
@@ -26,10 +27,11 @@ LINE = History(
 
 def texts(count=60, scale=1.0, seed=0):
     generator = np.random.default_rng(seed)
+    surprise = [float(scale * generator.uniform(15, 27)) for _ in range(count)]
     return Evidence(
         tuple(
-            text_record(f"t{index:03}", nll=float(scale * generator.uniform(15, 27)))
-            for index in range(count)
+            text_record(f"t{index:03}", nll=nll, classes={"head": ClassSums(10, nll=nll, bytes=40)})
+            for index, nll in enumerate(surprise)
         )
     )
 
