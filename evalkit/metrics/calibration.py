@@ -1,8 +1,8 @@
 """Whether P(high risk) means what it says: expected calibration error, Brier score, and the reliability curve.
 
-All on the judged decisions; `evalkit.metrics.token_calibration` asks the same of tokens. The calibration error compares, in bins of equally many decisions, the mean
-probability with the observed rate. Noise can't cancel inside an absolute value, so its plain value lies above
-the truth: by sqrt(2/pi) standard errors of a bin where the model is calibrated, less elsewhere (Broecker 2012,
+All on the judged decisions; `evalkit.metrics.token_calibration` asks the same of tokens. The calibration error
+compares, in bins of equally many decisions, the mean probability with the observed rate. Noise can't cancel inside an
+absolute value, so its plain value lies above the truth: by sqrt(2/pi) standard errors of a bin where the model is calibrated, less elsewhere (Broecker 2012,
 Estimating reliability and resolution of probability forecasts, section 3). A bootstrap replicate carries the
 noise twice. The value stays the plain one, comparable with other tools; the low ends of interval and bounds
 give the replicates' largest excess back, the high ends keep it, so both err on the side of caution.
@@ -104,7 +104,8 @@ def calibration_error(
     *,
     bins: int,
     confidence: float,
-    **fields: Any,
+    coverage: float | None,
+    slice: str | None = None,
 ) -> NamedEstimator:
     """The calibration error of some decisions or tokens, with its reliability curve.
 
@@ -114,7 +115,7 @@ def calibration_error(
         scores, outcomes: probability of each unit, and 1 where it came true, else 0.
         bins: of the curve, with equally many units each.
         confidence: of the curve's intervals.
-        fields: further ones of the result (`slice`, `coverage`).
+        coverage, slice: of the result.
     """
     clusters, columns = units
     cells = columns * bins + (bin_of := equal_mass_bins(scores, bins))
@@ -128,7 +129,14 @@ def calibration_error(
     calibrated = error.excess(spread)
     curve = _curve(error.decisions, by_cell(scores), by_cell(outcomes), confidence)
     details: dict[str, Any] = {"bins": curve, "expected_if_calibrated": calibrated}
-    return NamedEstimator(name, estimator=error, details=details, bias=math.sqrt(2) * calibrated, **fields)
+    return NamedEstimator(
+        name,
+        slice=slice,
+        estimator=error,
+        coverage=coverage,
+        details=details,
+        bias=math.sqrt(2) * calibrated,
+    )
 
 
 def _of_decisions(

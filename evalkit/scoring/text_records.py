@@ -132,7 +132,7 @@ def _top1(stats: SequenceStats, classes: npt.NDArray[np.int64], names: Sequence[
 
 
 def _words(text: str, scored: str, words: WordRule) -> int:
-    # Of the scored part; but a text that has no word count as a whole has none in part.
+    # Of the scored part, which mostly is the text itself; what has no word count as a whole has none in part.
     total = words.count(text)
     return total if total == 0 or scored is text else words.count(scored)
 

@@ -51,7 +51,7 @@ def effective_sample(successes: FloatArray, trials: FloatArray, tail: float) -> 
 
     The trials are p(1-p) over the clusters' variance of the share, at most the true number of trials, times
     (t(n-1) / t(clusters-1))^2 for what is not known of that variance (Korn & Graubard 1998, Confidence intervals for
-    proportions with small expected number of positive counts, equation 5). Where all or none succeed, and in a single
+    proportions with small expected number of positive counts estimated from survey data). Where all or none succeed, and in a single
     cluster, the variance says nothing: then a cluster counts as one trial.
 
     Args:
