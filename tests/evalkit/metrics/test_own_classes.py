@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import InputError
+from evalkit.metrics import references
 from evalkit.metrics.context import ClassSetup
 from evalkit.metrics.counts import Counts
 from evalkit.metrics.evaluate import evaluate
@@ -167,3 +169,16 @@ def test_loading(tmp_path):
     setup, declared = load_class("mine:sums", tmp_path)
     assert (setup.name, setup.action, setup.alarm) == ("own/sums", "act", 0.1)
     assert declared.spans("x") == [] and len(setup.sha256) == 64
+
+
+def test_loading_by_entry_point(tmp_path, monkeypatch):
+    (tmp_path / "bank_classes.py").write_text(
+        "from evalkit.metrics.own_classes import OwnClass\n"
+        "digits = OwnClass('own/digits', 'act', 0.1, token=bytes.isdigit)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("bank_digits", "bank_classes:digits", "evalkit.metrics")
+    monkeypatch.setattr(references, "entry_points", lambda group: [point])
+    setup, declared = load_class("bank_digits", None)
+    assert (setup.reference, setup.name) == ("bank_digits", "own/digits")
+    assert declared.token(b"7") is True
