@@ -69,6 +69,8 @@ def test_everything_is_declared(tmp_path):
         "logits/margin/own/digits": ("nats", "higher"),
         "logits/rank/own/digits": ("rank", "lower"),
         "logits/top_k_accuracy/own/digits": ("share", "higher"),
+        "calibration/top1_ece/own/digits": ("share", "lower"),
+        "calibration/top1_brier/own/digits": ("squared error", "lower"),
         "own/metric": ("u", "higher"),
         "business/bits": ("bits/byte", "lower"),
         "business/load": ("figure", "lower"),
