@@ -103,8 +103,8 @@ class JsonlSink:
 class MlflowSink:
     """Logs values and interval ends to the active MLflow run (extra `mlflow`).
 
-    A metric `perplexity/token` has the keys `evalkit/perplexity/token`, and `:low` and `:high` behind it; what has no value isn't
-    logged.
+    A metric `perplexity/token` has the key `evalkit/perplexity/token`, its interval the same with `.low` and `.high`; what
+    has no value isn't logged.
     """
 
     def __init__(self, run_id: str | None = None) -> None:
@@ -167,12 +167,12 @@ def scalars(record: EvaluationRecord) -> Sequence[tuple[str, float]]:
     for metric in record.metrics:
         parts = [metric["name"], *(str(metric[part]) for part in ("k", "slice") if metric[part] is not None)]
         # Not by a slash: a store of files can't hold a metric `a` beside a metric `a/b`.
-        key = "evalkit/" + ":".join(parts)
+        key = "evalkit/" + ".".join(parts)
         if metric["value"] is not None:
             found.append((key, metric["value"]))
         for end, value in (metric["interval"] or {}).items():
             if end in ("low", "high") and value is not None:
-                found.append((f"{key}:{end}", value))
+                found.append((f"{key}.{end}", value))
     if record.loss_scale is not None:
         found.append(("evalkit/loss_scale", record.loss_scale))
     return found

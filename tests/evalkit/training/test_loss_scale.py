@@ -2,10 +2,9 @@
 
 from types import SimpleNamespace
 
+import mindspore as ms
 import numpy as np
 import pytest
-
-import mindspore as ms
 from mindspore import Tensor, amp, nn
 from mindspore.train.callback._callback import InternalCallbackParam
 

@@ -66,7 +66,7 @@ def test_mlflow_holds_values_and_interval_ends(tmp_path, monkeypatch):
     (value,) = client.get_metric_history(run.info.run_id, "evalkit/perplexity/token")
     assert (value.value, value.step) == (3.5, 40)
     kept = client.get_run(run.info.run_id).data.metrics
-    assert set(kept) == {"evalkit/perplexity/token", "evalkit/perplexity/token:low", "evalkit/loss_scale"}
+    assert set(kept) == {"evalkit/perplexity/token", "evalkit/perplexity/token.low", "evalkit/loss_scale"}
 
 
 def test_tensorboard_holds_values_and_interval_ends(tmp_path):
@@ -83,7 +83,7 @@ def test_tensorboard_holds_values_and_interval_ends(tmp_path):
         for value in event.summary.value:
             found[value.tag] = (event.step, value.simple_value)
     assert found["evalkit/perplexity/token"] == (40, 3.5)
-    assert found["evalkit/perplexity/token:low"] == (40, 3.0)
+    assert found["evalkit/perplexity/token.low"] == (40, 3.0)
     assert "evalkit/perplexity/oov" not in found
 
 
