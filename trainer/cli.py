@@ -8,6 +8,7 @@ import click
 
 from evalkit.console import run, say
 from evalkit.errors import InputError
+from trainer.doctor_cli import doctor
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -166,6 +167,9 @@ def _finite(value: float, option: str) -> float:
     if not math.isfinite(value):
         raise InputError(f"{option} {value}: a finite number is needed")
     return value
+
+
+cli.add_command(doctor)
 
 
 def main() -> None:
