@@ -119,7 +119,9 @@ def validation(
     context = MetricContext(
         confidence=confidence,
         seed=seed,
-        signatures=text_signatures(window, "fp32", classifier.digest, tokenizer_sha256),
+        signatures=text_signatures(
+            window, "fp32", classifier.digest, tokenizer_sha256, classifier.words.name
+        ),
         absent=dict(classifier.absent),
     )
     return Validation(items, text_tokenizer, window, classifier, context)
