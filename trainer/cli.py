@@ -52,21 +52,33 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
 @cli.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Checkpoint folder; must not exist."
+    "--out", type=click.Path(path_type=Path), required=True, help="The folder to write; must not exist."
 )
-@click.option("--name", help="The model's name; default: the source's.")
+@click.option(
+    "--to", "target", type=click.Choice(["checkpoint", "hf"]), default="checkpoint", show_default=True
+)
+@click.option("--name", help="The model's name in the checkpoint; default: the source's.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def convert(source: Path, out: Path, name: str | None, as_json: bool) -> None:
-    """Convert SOURCE (a Hugging Face folder of a Llama model, or a Llama-family GGUF file) to a checkpoint."""
-    from trainer.convert import convert as convert_model
+def convert(source: Path, out: Path, target: str, name: str | None, as_json: bool) -> None:
+    """Convert SOURCE to a checkpoint, or to a Hugging Face folder.
 
-    checkpoint = convert_model(source, out, name=name)
-    model = checkpoint.meta.model
+    SOURCE is a Hugging Face or MindFormers folder of a Llama or GPT-2 model (or the file with its weights), a
+    Llama-family GGUF file, a llama2.c .bin file or, with --to hf, a checkpoint.
+    """
+    from trainer.convert import convert as convert_model
+    from trainer.convert import convert_to_huggingface
+
+    if target == "hf":
+        if name is not None:
+            raise InputError("--name: a Hugging Face folder holds no name; leave it out")
+        model = convert_to_huggingface(source, out)
+    else:
+        model = convert_model(source, out, name=name).meta.model
     if as_json:
-        click.echo(json.dumps({"checkpoint": str(out), "parameters": model.parameters}))
+        click.echo(json.dumps({target: str(out), "parameters": model.parameters}))
         return
     say(f"{model.parameters:,} parameters, {model.layers} layers of {model.hidden_size}")
-    click.echo(f"checkpoint: {out}")
+    click.echo(f"{target}: {out}")
 
 
 @cli.command()
