@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -87,6 +88,16 @@ def convert(source: Path, out: Path, target: str, name: str | None, as_json: boo
 @click.option(
     "--format", "formats", default="mindir", show_default=True, help="Graph formats, separated by commas."
 )
+@click.option(
+    "--static", "buckets", multiple=True, metavar="ROWSxLENGTH", help="Static graphs beside the dynamic ones."
+)
+@click.option(
+    "--parity-tolerance",
+    type=click.FloatRange(min=0),
+    default=1e-3,
+    show_default=True,
+    help="How far a log-probability may lie from the checkpoint's, in nats.",
+)
 @click.option("--attention-window", type=click.IntRange(min=1), help="Cut how far back a token sees.")
 @click.option("--name", help="The bundle's name; default: the training run's.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
@@ -94,13 +105,17 @@ def export(
     checkpoint: Path,
     out: Path,
     formats: str,
+    buckets: tuple[str, ...],
+    parity_tolerance: float,
     attention_window: int | None,
     name: str | None,
     as_json: bool,
 ) -> None:
     """Export CHECKPOINT (a step-N folder, or a run folder: its last step) as an evalkit bundle."""
     from trainer.checkpoint import read_checkpoint
+    from trainer.export.options import Bucket
 
+    shapes = [Bucket.parse(text) for text in buckets]
     source = read_checkpoint(checkpoint)  # before MindSpore is loaded, so that a wrong path is told at once
     from trainer.export.bundle import export_bundle
 
@@ -108,6 +123,8 @@ def export(
         source,
         out,
         formats=formats.split(","),
+        buckets=shapes,
+        tolerance=_finite(parity_tolerance, "--parity-tolerance"),
         attention_window=attention_window,
         name=name,
     )
@@ -123,6 +140,11 @@ def export(
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--prompt", required=True, help="Text to continue.")
+@click.option(
+    "--backend",
+    type=click.Choice(["mindir", "onnx"]),
+    help="What runs a bundle's graph; default: onnx on a CPU where the bundle has it, else mindir.",
+)
 @click.option("--chat", is_flag=True, help="Send the prompt as a user's message.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option(
@@ -135,6 +157,7 @@ def export(
 def generate(
     model: Path,
     prompt: str,
+    backend: Literal["mindir", "onnx"] | None,
     chat: bool,
     max_new_tokens: int,
     temperature: float,
@@ -148,7 +171,7 @@ def generate(
     from trainer.generate import load_generator, prompt_ids
     from trainer.sampling import Sampling
 
-    generator = load_generator(model)
+    generator = load_generator(model, backend)
     result = continue_text(
         generator,
         prompt_ids(generator.tokenizer, prompt, chat=chat),
