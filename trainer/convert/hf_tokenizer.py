@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, processors
 
 from evalkit.bundle import TokenizerSpec
 from trainer.convert.source import read_json, refusal
@@ -48,6 +48,29 @@ def read_folder_tokenizer(folder: Path, config: Config) -> FolderTokenizer:
         end_token=_special_id(folder, "eos", settings, config, tokenizer),
         chat_template=_chat_template(folder, settings),
     )
+
+
+def framing_tokenizer(tokenizer_json: bytes, prefix_token: int | None) -> bytes:
+    """The tokenizer with a post-processor that puts `prefix_token`, and nothing else, before a text.
+
+    transformers asks the post-processor alone, whatever tokenizer_config.json says; one that does so already stays as
+    it is, byte for byte.
+    """
+    tokenizer = Tokenizer.from_str(tokenizer_json.decode())
+    wanted = [] if prefix_token is None else [prefix_token]
+    if tokenizer.encode("").ids == wanted:
+        return tokenizer_json
+    if prefix_token is None:
+        # It adds no token, and moves offsets only.
+        tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    else:
+        token = tokenizer.id_to_token(prefix_token)
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{token}:0 $A:0",
+            pair=f"{token}:0 $A:0 $B:1",
+            special_tokens=[(token, prefix_token)],
+        )
+    return str(tokenizer.to_str(pretty=True)).encode()
 
 
 def tokenizer_config(tokenizer_json: bytes, spec: TokenizerSpec, max_length: int) -> bytes:

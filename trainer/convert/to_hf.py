@@ -10,7 +10,7 @@ from evalkit.bundle import ModelSpec, TokenizerSpec
 from evalkit.files import folder_atomic
 from trainer.convert.architecture import write_config
 from trainer.convert.folder import CONFIG
-from trainer.convert.hf_tokenizer import TOKENIZER_CONFIG, TOKENIZER_FILE, tokenizer_config
+from trainer.convert.hf_tokenizer import TOKENIZER_CONFIG, TOKENIZER_FILE, framing_tokenizer, tokenizer_config
 from trainer.convert.mapping import from_ours
 from trainer.convert.names import Format
 from trainer.convert.source import Weights
@@ -24,7 +24,7 @@ def write_huggingface(
 ) -> None:
     """Write config.json, model.safetensors, tokenizer.json and tokenizer_config.json; all or nothing.
 
-    Read again, the folder gives the same weights bit for bit.
+    Read again, the folder gives the same weights bit for bit, and the same token ids.
 
     Args:
         out: the folder; must not exist.
@@ -44,7 +44,7 @@ def write_huggingface(
         # transformers loads only files that name their framework's layout.
         ordered = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
         (staging / SINGLE).write_bytes(save(ordered, metadata={"format": "pt"}))
-        (staging / TOKENIZER_FILE).write_bytes(tokenizer_json)
+        (staging / TOKENIZER_FILE).write_bytes(framing_tokenizer(tokenizer_json, tokenizer.prefix_token))
         (staging / TOKENIZER_CONFIG).write_bytes(
             tokenizer_config(tokenizer_json, tokenizer, model.max_length)
         )
