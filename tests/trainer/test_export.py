@@ -15,7 +15,7 @@ from tests.trainer.reference import forward, log_softmax
 from trainer.checkpoint import read_checkpoint
 from trainer.export.bundle import export_bundle
 from trainer.export.graphs import ScoreGraph, StepGraph, export_mindir, load_mindir, score_ports, step_ports
-from trainer.export.options import Bucket
+from trainer.export.options import Bucket, ExportOptions
 from trainer.export.parity import compare
 
 
@@ -129,6 +129,12 @@ def test_air_needs_an_ascend_device(tiny_run, tmp_path):
     with pytest.raises(InputError, match="AIR can only be exported on an Ascend device"):
         export_bundle(read_checkpoint(tiny_run), tmp_path / "air", formats=["mindir", "air"])
     assert not (tmp_path / "air").exists()
+
+
+def test_graphs_that_mindspore_would_split_are_refused():
+    spec = small_spec("llama").model_copy(update={"parameters": 1_100_000_000})
+    with pytest.raises(InputError, match=r"4\.1 GiB of weights: a bundle holds graphs of up to 1 GiB"):
+        ExportOptions(("mindir",), (), 1e-3).check(spec)
 
 
 def test_an_existing_folder_is_left_alone(tiny_export, tiny_run):

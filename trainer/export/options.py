@@ -10,6 +10,9 @@ from evalkit.errors import InputError
 # An export whose worst token is further off than this isn't the same model, in nats.
 TOLERANCE = 1e-3
 
+# Above it MindSpore splits a MindIR over several files, which a bundle doesn't hold.
+_MOST_WEIGHT_BYTES = 1 << 30
+
 _BUCKET = re.compile(r"([1-9]\d*)x([1-9]\d*)")
 
 
@@ -68,6 +71,12 @@ class ExportOptions:
         if "mindir" not in self.formats:
             raise InputError(
                 f"--format {','.join(self.formats)}: a bundle needs its MindIR graphs; use mindir,onnx"
+            )
+        size = 4 * spec.parameters
+        if size > _MOST_WEIGHT_BYTES:
+            raise InputError(
+                f"{size / (1 << 30):.1f} GiB of weights: a bundle holds graphs of up to 1 GiB; serve the checkpoint with"
+                " another engine and test that endpoint"
             )
         if "air" in self.formats and not self.buckets:
             raise InputError("--format air: AIR has static shapes only; add --static ROWSxLENGTH")

@@ -11,6 +11,7 @@ import pytest
 from evalkit.errors import InputError
 from evalkit.tokenization import TextTokenizer
 from tests.support.real_models import references
+from tests.trainer.convert.sources import interleaved
 from trainer.convert import convert
 from trainer.convert.folder import read_folder
 from trainer.convert.gguf import read_gguf
@@ -29,18 +30,6 @@ _NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-
-
-def interleaved(rows, heads):
-    """Half-split rows in llama.cpp's order, written as loops: row 2i of a head is row i, 2i + 1 is i + half."""
-    size = len(rows) // heads
-    order = [
-        head * size + half * (size // 2) + i
-        for head in range(heads)
-        for i in range(size // 2)
-        for half in (0, 1)
-    ]
-    return rows[order]
 
 
 def llama2c_vocabulary(file: Path) -> tuple[list[str], list[float]]:
