@@ -14,6 +14,9 @@ Family = Literal["llama", "gpt2"]
 
 CLASSES: dict[Family, str] = {"llama": "LlamaForCausalLM", "gpt2": "GPT2LMHeadModel"}
 
+# What reading a value of another type or size raises.
+WRONG_VALUES = (TypeError, ValueError, AttributeError, ArithmeticError)
+
 _DAMAGED = "take an undamaged copy of the model"
 _SUPPORTED = f"only decoders of the kinds {' and '.join(CLASSES.values())} can be converted"
 # What stands in the name of an architecture that isn't computed, and what to tell its user.
@@ -48,8 +51,8 @@ def read_spec(where: object, config: Config) -> ModelSpec:
         raise refusal(
             where, "{loc[0]}: {msg}".format(**error.errors(include_url=False)[0]), _DAMAGED
         ) from None
-    except (TypeError, ValueError) as error:
-        raise refusal(where, str(error), _DAMAGED) from None
+    except WRONG_VALUES as error:
+        raise refusal(where, f"a value of the wrong kind ({error})", _DAMAGED) from None
     if spec.heads % spec.kv_heads or spec.hidden_size % spec.heads:
         raise refusal(
             where,
@@ -115,8 +118,9 @@ def write_config(where: object, spec: ModelSpec) -> Config:
 
 
 def _family(where: object, config: Config) -> Family:
-    named = config.get("architectures") or []
-    kind = config.get("model_type")
+    named, kind = config.get("architectures") or [], config.get("model_type")
+    if not isinstance(named, list):
+        raise refusal(where, f"architectures: a list is needed, found {named!r}", _DAMAGED)
     for family, name in CLASSES.items():
         if named == [name] or (not named and kind == family):
             return family

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from evalkit.bundle import ModelSpec
 from evalkit.canonical import sha256_file
-from trainer.convert.architecture import Config, read_spec
+from trainer.convert.architecture import WRONG_VALUES, Config, read_spec
 from trainer.convert.hf_tokenizer import TOKENIZER_FILE, read_folder_tokenizer
 from trainer.convert.mapping import to_ours
 from trainer.convert.mindformers import fused_layouts, read_yaml_config, to_huggingface_config
@@ -37,9 +37,11 @@ def read_folder(folder: Path, file: Path | None = None) -> SourceModel:
     config_file, config = _config(folder)
     try:
         translated = to_huggingface_config(config_file, config)
-    except (KeyError, TypeError) as error:
+    except (KeyError, *WRONG_VALUES) as error:
         raise refusal(
-            config_file, f"{error}: missing or wrong", "take an undamaged copy of the model"
+            config_file,
+            f"a value is missing or of the wrong kind ({error})",
+            "take an undamaged copy of the model",
         ) from None
     model = read_spec(config_file, translated)
     tokenizer = read_folder_tokenizer(folder, config)

@@ -138,7 +138,15 @@ def _special_id(
     value = config.get(f"{kind}_token_id")
     if isinstance(value, list):
         value = value[0] if value else None
-    return None if value is None else int(value)
+    if value is None:
+        return None
+    if type(value) is not int or value not in tokenizer.get_vocab().values():
+        raise refusal(
+            folder,
+            f"{kind}_token_id {value!r} is no token of {TOKENIZER_FILE}",
+            "take an undamaged copy of the model",
+        )
+    return value
 
 
 def _prefix_token(

@@ -3,6 +3,7 @@
 Source of both layouts: export.py and run.c of llama2.c, versions 0 (seven numbers) and 1 (magic `ak42`, 256 bytes).
 """
 
+import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -138,13 +139,13 @@ def _tensors(file: Path, data: bytes, header: _Header) -> Weights:
     if not model.tied_head:
         shapes["wcls"] = (vocabulary, hidden)
 
-    wanted = header.size + 4 * sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes.values())
+    wanted = header.size + 4 * sum(math.prod(shape) for shape in shapes.values())
     if len(data) != wanted:
         raise refusal(file, f"{len(data)} bytes, its header asks for {wanted}", _DAMAGED)
     numbers = np.frombuffer(data, dtype="<f4", offset=header.size)
     found, place = {}, 0
     for name, shape in shapes.items():
-        size = int(np.prod(shape, dtype=np.int64))
+        size = math.prod(shape)
         found[name] = numbers[place : place + size].reshape(shape)
         place += size
     if header.version == 0:

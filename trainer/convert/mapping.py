@@ -31,6 +31,12 @@ def to_ours(
     Raises:
         InputError: names the missing, surplus, misshapen or undefined weight.
     """
+    if model.layers > len(tensors):
+        raise refusal(
+            where,
+            f"{len(tensors)} weights, its configuration asks for {model.layers} layers",
+            "weights and configuration belong to different models",
+        )
     shapes = weight_shapes(model)
     tensors = _without_tied_head(where, kind, tensors, model)
     holders = _holders(where, kind, tensors, list(shapes))
