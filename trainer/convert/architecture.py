@@ -19,14 +19,14 @@ WRONG_VALUES = (TypeError, ValueError, AttributeError, ArithmeticError)
 
 _DAMAGED = "take an undamaged copy of the model"
 _SUPPORTED = f"only decoders of the kinds {' and '.join(CLASSES.values())} can be converted"
-# What stands in the name of an architecture that isn't computed, and what to tell its user.
+# What stands in the (lower-case) name of an architecture that isn't computed, and what to tell its user.
 _ADVICE = (
-    (("Bert", "Roberta", "Electra", "Deberta"), "an encoder predicts no next token; take a decoder"),
-    (("T5", "Bart", "Marian", "Whisper"), "an encoder-decoder; take a decoder-only model"),
-    (("Moe", "MoE", "Mixtral", "Deepseek"), "a mixture of experts; take a dense Llama or GPT-2 model"),
-    (("Qwen2",), "it has biases on queries, keys and values only, which aren't computed"),
-    (("Qwen3",), "it norms queries and keys, which isn't computed"),
-    (("Mistral",), "its sliding window isn't converted"),
+    (("bert", "electra"), "an encoder predicts no next token; take a decoder"),
+    (("t5", "bart", "marian", "whisper"), "an encoder-decoder; take a decoder-only model"),
+    (("moe", "mixtral", "deepseek"), "a mixture of experts; take a dense Llama or GPT-2 model"),
+    (("qwen2",), "it has biases on queries, keys and values only, which aren't computed"),
+    (("qwen3",), "it norms queries and keys, which isn't computed"),
+    (("mistral",), "its sliding window isn't converted"),
 )
 
 
@@ -125,7 +125,9 @@ def _family(where: object, config: Config) -> Family:
         if named == [name] or (not named and kind == family):
             return family
     shown = ", ".join(map(str, named)) or str(kind)
-    advice = next((text for marks, text in _ADVICE if any(mark in shown for mark in marks)), _SUPPORTED)
+    advice = next(
+        (text for marks, text in _ADVICE if any(mark in shown.lower() for mark in marks)), _SUPPORTED
+    )
     raise refusal(where, f"architecture {shown} isn't supported", advice)
 
 

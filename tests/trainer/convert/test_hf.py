@@ -130,9 +130,24 @@ def test_truncation_of_somebodys_training_is_dropped(folder):
 @pytest.mark.parametrize(
     ("change_to", "message"),
     [
-        ({"architectures": ["BertForMaskedLM"]}, "architecture BertForMaskedLM isn't supported"),
-        ({"architectures": ["T5ForConditionalGeneration"]}, "T5ForConditionalGeneration"),
-        ({"architectures": None, "model_type": "bert"}, "architecture bert isn't supported"),
+        (
+            {"architectures": ["BertForMaskedLM"]},
+            "BertForMaskedLM isn't supported; an encoder predicts no next token",
+        ),
+        (
+            {"architectures": ["T5ForConditionalGeneration"]},
+            "T5ForConditionalGeneration .* take a decoder-only model",
+        ),
+        ({"architectures": None, "model_type": "bert"}, "architecture bert isn't supported; an encoder"),
+        ({"architectures": ["MixtralForCausalLM"]}, "a mixture of experts; take a dense"),
+        ({"architectures": ["Qwen2ForCausalLM"]}, "biases on queries, keys and values only"),
+        ({"architectures": ["MistralForCausalLM"]}, "its sliding window isn't converted"),
+        (
+            {"architectures": ["FalconForCausalLM"]},
+            "only decoders of the kinds LlamaForCausalLM and GPT2LMHeadModel",
+        ),
+        ({"sliding_window": 128}, "sliding_window 128; take a model that sees its whole context"),
+        ({"num_local_experts": 8}, "a mixture of experts"),
         ({"hidden_act": "gelu"}, "only silu"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rotary scaling 'llama3'"),
