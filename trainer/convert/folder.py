@@ -52,7 +52,7 @@ def read_folder(folder: Path, file: Path | None = None) -> SourceModel:
     return SourceModel(
         name=folder.resolve().name,
         model=model,
-        weights=to_ours(where, kind, tensors, model, fused_layouts(config)),
+        weights=to_ours(where, kind, tensors, model, fused_layouts(kind, config)),
         tokenizer_json=tokenizer.json,
         prefix_token=tokenizer.prefix_token,
         end_token=tokenizer.end_token,

@@ -9,7 +9,7 @@ from trainer.convert.layouts import join, joined_shape, split
 from trainer.convert.names import EMBEDDING, HEAD, Format, Layout, filled, row_of, weight_shapes
 from trainer.convert.source import Weights, refusal
 
-_SAME_LAYOUTS: Mapping[Layout, Layout] = {}
+_SAME_LAYOUTS: Mapping[Layout, Layout | str] = {}
 
 
 def to_ours(
@@ -17,7 +17,7 @@ def to_ours(
     kind: Format,
     tensors: Weights,
     model: ModelSpec,
-    layouts: Mapping[Layout, Layout] = _SAME_LAYOUTS,
+    layouts: Mapping[Layout, Layout | str] = _SAME_LAYOUTS,
 ) -> Weights:
     """Our weights, exactly those that the architecture has.
 
@@ -26,7 +26,7 @@ def to_ours(
         kind: whose names and layouts the tensors have.
         tensors: float32 by canonical names; buffers and training state already left out.
         model: the architecture.
-        layouts: layouts that this source has instead of the table's.
+        layouts: layouts that this source has instead of the table's; a text says what to do where that isn't known.
 
     Raises:
         InputError: names the missing, surplus, misshapen or undefined weight.
@@ -49,7 +49,7 @@ def to_ours(
         )
     found: Weights = {}
     for name, (layout, held) in holders.items():
-        layout = layouts.get(layout, layout)
+        layout = _known(where, name, layouts.get(layout, layout), held)
         tensor, wanted = tensors[name], [shapes[ours] for ours in held]
         if tensor.shape != joined_shape(layout, wanted):
             raise refusal(
@@ -104,6 +104,12 @@ def _holders(
             "take a complete copy of the model",
         )
     return {name: (_alone(layout, held), held) for name, (layout, held) in holders.items()}
+
+
+def _known(where: object, name: str, layout: Layout | str, held: list[str]) -> Layout:
+    if isinstance(layout, str):
+        raise refusal(where, f"{name}: holds {len(held)} weights in one tensor", layout)
+    return layout
 
 
 def _alone(layout: Layout, held: list[str]) -> Layout:

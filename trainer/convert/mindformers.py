@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from evalkit.yaml_source import YamlSource
-from trainer.convert.names import Layout, canonical, is_weight
+from trainer.convert.names import Format, Layout, canonical, is_weight
 from trainer.convert.pickles import refuse_pickle
 from trainer.convert.source import Weights, refusal
 
@@ -102,14 +102,26 @@ def _llama(config: Config) -> Config:
     )
 
 
-def fused_layouts(config: Config) -> Mapping[Layout, Layout]:
-    """Layouts of Mcore's fused tensors that this configuration sets differently from MindFormers' defaults."""
-    layouts = {}
-    if config.get("use_contiguous_weight_layout_attention"):
-        layouts[Layout.FUSED_GROUPS] = Layout.FUSED_ROWS
-    if config.get("use_interleaved_weight_layout_mlp") is False:
-        layouts[Layout.FUSED_ALTERNATING] = Layout.FUSED_ROWS
-    return layouts
+def fused_layouts(kind: Format, config: Config) -> Mapping[Layout, Layout | str]:
+    """How the fused tensors lie, as the configuration says, or what to ask a user whose configuration doesn't say it.
+
+    MindFormers' releases differ, and a tensor of one layout read as the other is as large and finite: legacy Llama models
+    have one projection below the other until 1.3, interleaved since 1.4; Mcore's defaults changed too.
+    """
+    if kind not in (Format.MINDFORMERS_LLAMA, Format.MCORE):
+        return {}
+    old, new = ("", "") if kind == Format.MCORE else (" (MindFormers until 1.3)", " (since 1.4)")
+    rows = config.get("use_contiguous_weight_layout_attention", config.get("use_contiguous_weight_layout"))
+    alternating = config.get("use_interleaved_weight_layout_mlp")
+    question = "releases of MindFormers lay it out differently: add to the model's configuration"
+    attention = f"{question} use_contiguous_weight_layout_attention: true{old} or false{new}"
+    feed_forward = f"{question} use_interleaved_weight_layout_mlp: false{old} or true{new}"
+    groups = Layout.FUSED_ROWS if rows is True else Layout.FUSED_GROUPS
+    pairs = Layout.FUSED_ALTERNATING if alternating is True else Layout.FUSED_ROWS
+    return {
+        Layout.FUSED_GROUPS: groups if isinstance(rows, bool) else attention,
+        Layout.FUSED_ALTERNATING: pairs if isinstance(alternating, bool) else feed_forward,
+    }
 
 
 def read_mindspore_checkpoint(file: Path) -> Weights:

@@ -73,29 +73,58 @@ def test_llama_comes_back_bit_for_bit(tmp_path, form, kind, tied):
     assert found.origin["format"] == {"legacy": "MindFormers Llama", "mcore": "MindFormers Mcore"}[kind]
 
 
-@pytest.mark.parametrize("layout", ["default", "contiguous"])
-def test_fused_mcore_weights_follow_the_configuration(tmp_path, layout):
+def fused_tensors(weights, spec, kind, *, plain):
+    """The weights with w_qkv and w_gate_hidden, or linear_qkv and linear_fc1."""
     from tests.trainer.convert.test_names import fused
 
-    spec = small_spec("llama", kv_heads=2)
-    weights = small_weights(spec)
-    tensors = mindformers_names(weights, "mcore")
-    plain = layout == "contiguous"
+    tensors = mindformers_names(weights, kind)
     for layer in range(2):
         qkv, pairs = fused(weights, layer, spec, groups=not plain, alternating=not plain)
-        prefix = f"decoder.layers.{layer}."
-        for name in ("linear_q", "linear_k", "linear_v"):
-            del tensors[f"{prefix}self_attention.{name}.weight"]
-        del tensors[f"{prefix}mlp.gating.weight"], tensors[f"{prefix}mlp.hidden.weight"]
-        tensors[f"{prefix}self_attention.linear_qkv.weight"] = qkv
-        tensors[f"{prefix}mlp.linear_fc1.weight"] = pairs
+        if kind == "mcore":
+            prefix = f"decoder.layers.{layer}."
+            alone = [f"self_attention.linear_{letter}" for letter in "qkv"] + ["mlp.gating", "mlp.hidden"]
+            joint = ("self_attention.linear_qkv", "mlp.linear_fc1")
+        else:
+            prefix = f"model.layers.{layer}."
+            alone = [f"attention.w{letter}" for letter in "qkv"] + ["feed_forward.w1", "feed_forward.w3"]
+            joint = ("attention.w_qkv", "feed_forward.w_gate_hidden")
+        for name in alone:
+            del tensors[f"{prefix}{name}.weight"]
+        tensors[f"{prefix}{joint[0]}.weight"], tensors[f"{prefix}{joint[1]}.weight"] = qkv, pairs
+    return tensors
+
+
+@pytest.mark.parametrize("kind", ["legacy", "mcore"])
+@pytest.mark.parametrize("plain", [True, False])
+def test_fused_weights_follow_the_configuration(tmp_path, kind, plain):
+    spec = small_spec("llama", kv_heads=2)
+    weights = small_weights(spec)
+    rows, alternating = str(plain).lower(), str(not plain).lower()
     more = (
-        "\n    use_contiguous_weight_layout_attention: true\n    use_interleaved_weight_layout_mlp: false"
-        if plain
-        else ""
+        f"\n    use_contiguous_weight_layout_attention: {rows}"
+        f"\n    use_interleaved_weight_layout_mlp: {alternating}"
     )
+    tensors = fused_tensors(weights, spec, kind, plain=plain)
     found = read_folder(write(tmp_path / "m", spec, tensors, form="safetensors", more=more))
     assert all(np.array_equal(found.weights[name], value) for name, value in weights.items())
+
+
+@pytest.mark.parametrize("kind", ["legacy", "mcore"])
+def test_a_layout_that_nobody_states_is_never_guessed(tmp_path, kind):
+    """Read the wrong way, the weights would have the right sizes and the model would speak nonsense."""
+    spec = small_spec("llama", kv_heads=2)
+    tensors = fused_tensors(small_weights(spec), spec, kind, plain=False)
+    folder = write(tmp_path / "m", spec, tensors, form="safetensors")
+    message = r"qkv\.weight: holds 3 weights in one tensor; releases .* use_contiguous_weight_layout_attention: true"
+    with pytest.raises(InputError, match=message):
+        read_folder(folder)
+    write(
+        folder, spec, tensors, form="safetensors", more="\n    use_contiguous_weight_layout_attention: false"
+    )
+    with pytest.raises(
+        InputError, match=r"holds 2 weights in one tensor; .* use_interleaved_weight_layout_mlp: false"
+    ):
+        read_folder(folder)
 
 
 def test_gpt2_with_mindformers_names(tmp_path):

@@ -25,6 +25,8 @@ MORE = {
     ],
     "tokenizer_config.json": ["chat_template", "add_bos_token", "bos_token", "eos_token"],
     "predict.yaml": [
+        "use_interleaved_weight_layout_mlp",
+        "use_contiguous_weight_layout_attention",
         "moe_config",
         "max_position_embedding",
         "ffn_dim_multiplier",
