@@ -59,8 +59,14 @@ def read_tokenizer(get: Get, file: Path) -> GgufTokenizer:
     if kind == "gpt2":
         tokenizer, adds_bos = _byte_level(get, file, vocabulary)
     elif kind == "llama":
-        unknown = get("tokenizer.ggml.unknown_token_id")
-        name = tokens[0 if unknown is None else unknown]
+        unknown = get("tokenizer.ggml.unknown_token_id") or 0
+        if not 0 <= unknown < len(tokens):
+            raise refusal(
+                file,
+                f"tokenizer.ggml.unknown_token_id {unknown}: there are {len(tokens)} tokens",
+                "take an undamaged copy of the model",
+            )
+        name = tokens[unknown]
         space_first = get("tokenizer.ggml.add_space_prefix") is not False
         tokenizer = _sentencepiece(tokens, _scores(get, file, len(tokens)), vocabulary, name, space_first)
         adds_bos = True

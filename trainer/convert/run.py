@@ -141,4 +141,11 @@ def _tokenizer(found: SourceModel, source: Path) -> TextTokenizer:
             f"the tokenizer has ids up to {tokenizer.vocab_size - 1}, the model only {found.model.vocab_size} rows",
             "tokenizer and weights belong to different models",
         )
+    for kind, token_id in (("prefix", found.prefix_token), ("end", found.end_token)):
+        if token_id is not None and not 0 <= token_id < tokenizer.vocab_size:
+            raise refusal(
+                source,
+                f"{kind} token {token_id}: the tokenizer has {tokenizer.vocab_size} tokens",
+                "take an undamaged copy of the model",
+            )
     return tokenizer

@@ -144,6 +144,33 @@ def test_what_isnt_computed_is_refused(shared_data, tmp_path, metadata, message)
         convert(file, tmp_path / "out")
 
 
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("tokenizer.ggml.unknown_token_id", "unknown_token_id 512: there are 512 tokens"),
+        ("tokenizer.ggml.padding_token_id", None),
+    ],
+)
+def test_ids_beyond_the_vocabulary_are_refused(shared_data, tmp_path, key, message):
+    file = write_stories(shared_data, tmp_path / "s.gguf", metadata={key: 512})
+    if message is None:
+        assert convert(file, tmp_path / "out").meta.model.vocab_size == 512  # an id that nobody uses here
+        return
+    with pytest.raises(InputError, match=message):
+        convert(file, tmp_path / "out")
+
+
+def test_a_begin_token_that_isnt_there_is_refused(shared_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        gguf.GGUFWriter,
+        "add_bos_token_id",
+        lambda self, _: self.add_uint32("tokenizer.ggml.bos_token_id", 512),
+    )
+    file = write_stories(shared_data, tmp_path / "s.gguf")
+    with pytest.raises(InputError, match="prefix token 512: the tokenizer has 512 tokens"):
+        convert(file, tmp_path / "out")
+
+
 def test_other_architectures_are_refused(shared_data, tmp_path):
     file = write_stories(shared_data, tmp_path / "s.gguf", architecture="bert")
     with pytest.raises(InputError, match="architecture 'bert' isn't supported"):
