@@ -56,7 +56,12 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
     "--out", type=click.Path(path_type=Path), required=True, help="The folder to write; must not exist."
 )
 @click.option(
-    "--to", "target", type=click.Choice(["checkpoint", "hf"]), default="checkpoint", show_default=True
+    "--to",
+    "target",
+    type=click.Choice(["checkpoint", "hf"]),
+    default="checkpoint",
+    show_default=True,
+    help="What to write; hf is a Hugging Face folder.",
 )
 @click.option("--name", help="The model's name in the checkpoint; default: the source's.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")

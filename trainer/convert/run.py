@@ -5,7 +5,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
-from evalkit.bundle import TOKENIZER, WEIGHTS, ModelSpec, TokenizerSpec
+from evalkit.bundle import MANIFEST, TOKENIZER, WEIGHTS, ModelSpec, TokenizerSpec
 from evalkit.canonical import sha256_bytes
 from evalkit.tokenization import TextTokenizer
 from trainer.checkpoint import META, Checkpoint, RunFiles, read_checkpoint
@@ -76,6 +76,8 @@ def read_source(source: Path) -> SourceModel:
     Raises:
         InputError: absent, damaged, unsafe or of another architecture.
     """
+    if (source / MANIFEST).is_file():
+        raise refusal(source, "is a bundle", "name the checkpoint that it was exported from")
     if source.is_dir():
         from trainer.convert.folder import read_folder
 

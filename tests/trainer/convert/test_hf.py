@@ -247,6 +247,10 @@ def test_sources_that_are_neither(tmp_path):
         convert(tmp_path / "notes.txt", tmp_path / "out")
     with pytest.raises(InputError, match="no such file or folder"):
         convert(tmp_path / "absent", tmp_path / "out")
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="is a bundle; name the checkpoint"):
+        convert(tmp_path / "bundle", tmp_path / "out")
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="exists already"):
         convert(tmp_path, tmp_path / "out")
