@@ -6,6 +6,7 @@ has sizes that occur nowhere in the model: wherever such a prime divides a size,
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from evalkit.bundle import GraphPort, ModelSpec
 from evalkit.errors import InputError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, NodeProto
+    from mindspore import nn
+    from onnx import GraphProto, ModelProto, NodeProto
 
 _RESHAPES = ("Reshape", "Expand")
 _SMALLEST, _LARGEST = 5, 200
@@ -66,6 +68,43 @@ def rename_ports(
         for dimension, size in zip(described.type.tensor_type.shape.dim, port.shape, strict=True):
             if size is None:
                 dimension.dim_param = next(names)
+
+
+def export_sample(graph: "nn.Cell", samples: Sequence[Any], names: list[str], file: Path) -> "ModelProto":
+    """What MindSpore's exporter makes of `graph`, with the sample's sizes still in it.
+
+    Args:
+        graph: to export.
+        samples: its inputs as arrays, of sizes from `unused_primes`.
+        names: of the inputs.
+        file: where the exporter may write; it is removed.
+
+    Raises:
+        InputError: the graph holds an operator that MindSpore can't export.
+    """
+    import mindspore as ms
+    import mindspore.onnx
+    import onnx
+
+    graph.set_train(False)
+    tensors = [ms.Tensor(sample) for sample in samples]
+    try:
+        mindspore.onnx.export(graph, *tensors, file_name=str(file), input_names=names)
+    except RuntimeError as error:
+        first = str(error).strip().splitlines()[0]
+        raise InputError(f"--format onnx: MindSpore can't export this model ({first}); use mindir") from None
+    model = onnx.load(str(file))
+    file.unlink()
+    return model
+
+
+def write_checked(model: "ModelProto", file: Path) -> None:
+    """Check the rewritten model and write it."""
+    import onnx
+
+    del model.graph.value_info[:]  # the sample's shapes, about which ONNX Runtime would warn at each call
+    onnx.checker.check_model(model)
+    file.write_bytes(model.SerializeToString())
 
 
 class DynamicSizes:

@@ -9,7 +9,14 @@ import numpy as np
 from evalkit.bundle import ModelSpec
 from evalkit.errors import InputError
 from trainer.export.graphs import step_ports
-from trainer.export.onnx_axes import DynamicSizes, model_sizes, rename_ports, unused_primes
+from trainer.export.onnx_axes import (
+    DynamicSizes,
+    export_sample,
+    model_sizes,
+    rename_ports,
+    unused_primes,
+    write_checked,
+)
 
 if TYPE_CHECKING:
     from trainer.export.graphs import StepGraph
@@ -28,10 +35,6 @@ def export_onnx_step(graph: "StepGraph", spec: ModelSpec, file: Path) -> None:
     Raises:
         InputError: the model uses an operator that MindSpore can't export.
     """
-    import mindspore as ms
-    import mindspore.onnx
-    import onnx
-
     inputs, outputs = step_ports(spec)
     rows, new, past = sample_sizes(spec)
     cache = np.zeros((rows, spec.kv_heads, past, spec.head_size), np.float32)
@@ -42,18 +45,7 @@ def export_onnx_step(graph: "StepGraph", spec: ModelSpec, file: Path) -> None:
         np.zeros(rows, np.int32),
         *[cache] * (2 * spec.layers),
     ]
-    graph.set_train(False)
-    try:
-        mindspore.onnx.export(
-            graph,
-            *(ms.Tensor(sample) for sample in samples),
-            file_name=str(file),
-            input_names=[port.name for port in inputs],
-        )
-    except RuntimeError as error:
-        first = str(error).strip().splitlines()[0]
-        raise InputError(f"--format onnx: MindSpore can't export this model ({first}); use mindir") from None
-    model = onnx.load(str(file))
+    model = export_sample(graph, samples, [port.name for port in inputs], file)
     axes: dict[str, tuple[str, ...]] = {port.name: (_ROWS, _PAST) for port in inputs}
     axes |= {port.name: (_ROWS, _NEW) for port in outputs}
     axes |= {
@@ -69,10 +61,7 @@ def export_onnx_step(graph: "StepGraph", spec: ModelSpec, file: Path) -> None:
     sizes.axis(_PAST, "past_positions", 1)
     sizes.add(_ALL, _NEW, _PAST)
     sizes.rewrite()
-    del model.graph.value_info[:]  # the sample's shapes, about which ONNX Runtime would warn at each call
-    onnx.checker.check_model(model)
-    file.unlink()
-    file.write_bytes(model.SerializeToString())
+    write_checked(model, file)
 
 
 def sample_sizes(spec: ModelSpec) -> tuple[int, int, int]:
