@@ -29,11 +29,10 @@ WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
 TOKEN_COUNTS = "token_counts.npz"
 WORD_COUNTS = "word_counts.tsv.gz"
-# The role of the ONNX twin of the `score` graph.
-SCORE_ONNX = "score_onnx"
+# The roles of the ONNX twins; one graph may play prefill and decode.
+SCORE_ONNX, PREFILL_ONNX, DECODE_ONNX = "score_onnx", "prefill_onnx", "decode_onnx"
 # Optional graphs that give raw logits, and the ONNX twin.
-LOGITS = "logits"
-LOGITS_ONNX = "logits_onnx"
+LOGITS, LOGITS_ONNX = "logits", "logits_onnx"
 
 _MAX_MANIFEST_BYTES = 8 << 20
 

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.fixtures import flow_folder, flow_server, server, tiny_bundle
+from tests.support.peers import peers_python
 from tests.support.real_models import smollm2_bundle, smollm2_file, stories_bundle
 from tests.trainer.fixtures import tiny_export, tiny_run, training_folder
 
 __all__ = [
     "flow_folder",
     "flow_server",
+    "peers_python",
     "server",
     "shared_data",
     "smollm2_bundle",

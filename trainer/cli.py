@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -53,21 +54,38 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
 @cli.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Checkpoint folder; must not exist."
+    "--out", type=click.Path(path_type=Path), required=True, help="The folder to write; must not exist."
 )
-@click.option("--name", help="The model's name; default: the source's.")
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["checkpoint", "hf"]),
+    default="checkpoint",
+    show_default=True,
+    help="What to write; hf is a Hugging Face folder.",
+)
+@click.option("--name", help="The model's name in the checkpoint; default: the source's.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def convert(source: Path, out: Path, name: str | None, as_json: bool) -> None:
-    """Convert SOURCE (a Hugging Face folder of a Llama model, or a Llama-family GGUF file) to a checkpoint."""
-    from trainer.convert import convert as convert_model
+def convert(source: Path, out: Path, target: str, name: str | None, as_json: bool) -> None:
+    """Convert SOURCE to a checkpoint, or to a Hugging Face folder.
 
-    checkpoint = convert_model(source, out, name=name)
-    model = checkpoint.meta.model
+    SOURCE is a Hugging Face or MindFormers folder of a Llama or GPT-2 model (or the file with its weights), a
+    Llama-family GGUF file, a llama2.c .bin file or, with --to hf, a checkpoint.
+    """
+    from trainer.convert import convert as convert_model
+    from trainer.convert import convert_to_huggingface
+
+    if target == "hf":
+        if name is not None:
+            raise InputError("--name: a Hugging Face folder holds no name; leave it out")
+        model = convert_to_huggingface(source, out)
+    else:
+        model = convert_model(source, out, name=name).meta.model
     if as_json:
-        click.echo(json.dumps({"checkpoint": str(out), "parameters": model.parameters}))
+        click.echo(json.dumps({target: str(out), "parameters": model.parameters}))
         return
     say(f"{model.parameters:,} parameters, {model.layers} layers of {model.hidden_size}")
-    click.echo(f"checkpoint: {out}")
+    click.echo(f"{target}: {out}")
 
 
 @cli.command()
@@ -75,6 +93,16 @@ def convert(source: Path, out: Path, name: str | None, as_json: bool) -> None:
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Bundle folder; must not exist.")
 @click.option(
     "--format", "formats", default="mindir", show_default=True, help="Graph formats, separated by commas."
+)
+@click.option(
+    "--static", "buckets", multiple=True, metavar="ROWSxLENGTH", help="Static graphs beside the dynamic ones."
+)
+@click.option(
+    "--parity-tolerance",
+    type=click.FloatRange(min=0),
+    default=1e-3,
+    show_default=True,
+    help="How far a log-probability may lie from the checkpoint's, in nats.",
 )
 @click.option("--attention-window", type=click.IntRange(min=1), help="Cut how far back a token sees.")
 @click.option("--name", help="The bundle's name; default: the training run's.")
@@ -86,6 +114,8 @@ def export(
     checkpoint: Path,
     out: Path,
     formats: str,
+    buckets: tuple[str, ...],
+    parity_tolerance: float,
     attention_window: int | None,
     name: str | None,
     logits: bool,
@@ -93,7 +123,9 @@ def export(
 ) -> None:
     """Export CHECKPOINT (a step-N folder, or a run folder: its last step) as an evalkit bundle."""
     from trainer.checkpoint import read_checkpoint
+    from trainer.export.options import Bucket
 
+    shapes = [Bucket.parse(text) for text in buckets]
     source = read_checkpoint(checkpoint)  # before MindSpore is loaded, so that a wrong path is told at once
     from trainer.export.bundle import export_bundle
 
@@ -101,6 +133,8 @@ def export(
         source,
         out,
         formats=formats.split(","),
+        buckets=shapes,
+        tolerance=_finite(parity_tolerance, "--parity-tolerance"),
         attention_window=attention_window,
         name=name,
         logits=logits,
@@ -117,6 +151,11 @@ def export(
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--prompt", required=True, help="Text to continue.")
+@click.option(
+    "--backend",
+    type=click.Choice(["mindir", "onnx"]),
+    help="What runs a bundle's graph; default: onnx on a CPU where the bundle has it, else mindir.",
+)
 @click.option("--chat", is_flag=True, help="Send the prompt as a user's message.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option(
@@ -129,6 +168,7 @@ def export(
 def generate(
     model: Path,
     prompt: str,
+    backend: Literal["mindir", "onnx"] | None,
     chat: bool,
     max_new_tokens: int,
     temperature: float,
@@ -142,7 +182,7 @@ def generate(
     from trainer.generate import load_generator, prompt_ids
     from trainer.sampling import Sampling
 
-    generator = load_generator(model)
+    generator = load_generator(model, backend)
     result = continue_text(
         generator,
         prompt_ids(generator.tokenizer, prompt, chat=chat),
