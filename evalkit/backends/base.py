@@ -1,6 +1,7 @@
 """What can score token ids. A new backend is one class with the attributes and the method below."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -9,12 +10,16 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
 
+# Before the digest of a model whose identity evalkit can't verify.
+DECLARED = "declared:"
+
 
 @dataclass(frozen=True)
 class RowStats:
     """Statistics of the targets of one batch, all of shape (rows, row length); natural logarithms.
 
-    Values at positions where nothing was asked are arbitrary.
+    Values at positions where nothing was asked are arbitrary. A backend that can't know a statistic gives None for it,
+    and the metrics that need it have no value.
 
     Attributes:
         logprob: ln p(target).
@@ -22,13 +27,15 @@ class RowStats:
         margin: ln p(target) - the largest ln p of any other token.
         rank: 1 + tokens with a logit above the target's.
         top_id: the most probable token.
+        failed: why a segment has no statistics, by (row, segment): its text is counted as an error, the others stand.
     """
 
     logprob: Float32Array
-    entropy: Float32Array
-    margin: Float32Array
-    rank: IntArray
-    top_id: IntArray
+    entropy: Float32Array | None = None
+    margin: Float32Array | None = None
+    rank: IntArray | None = None
+    top_id: IntArray | None = None
+    failed: Mapping[tuple[int, int], str] = field(default_factory=dict)
 
 
 class Backend(Protocol):

@@ -6,6 +6,7 @@ of its id. The declared precedence decides between them, so that each token has 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.metrics.views import SpanView
 from evalkit.metrics.words import lexicon_entries
 from evalkit.scenario.schema import Classes
-from evalkit.tokenization import EncodedText, TextTokenizer, byte_offsets
+from evalkit.tokenization import EncodedText, byte_offsets
 
 CodeArray = npt.NDArray[np.int64]
 
@@ -28,6 +29,16 @@ CLASS_METRICS = ("perplexity", "logits/entropy", "logits/margin", "logits/rank",
 _BANDS = ("head", "middle", "long_tail")
 _CODE = {name: code for code, name in enumerate(TOKEN_CLASSES)}
 _NO_WORDS = "the model has no training word counts and the scenario pins none"
+
+
+class Vocabulary(Protocol):
+    """What the classes need to know of a tokenizer; see `TextTokenizer`."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def unknown_ids(self) -> frozenset[int]: ...
 
 
 @dataclass(frozen=True)
@@ -80,7 +91,7 @@ class TokenClassifier:
 
 def build_classifier(
     spec: Classes,
-    tokenizer: TextTokenizer,
+    tokenizer: Vocabulary,
     tokenizer_sha256: str,
     counts: Counts | None,
     terms: Sequence[str] | None,

@@ -6,12 +6,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from evalkit.scenario.additions_schema import Business, Identifier, Reference, Share, View, names_once
 from evalkit.scenario.additions_schema import Strict as _Strict
-
-
-class ModelRef(_Strict):
-    """Where the model comes from."""
-
-    bundle: str
+from evalkit.scenario.model_schema import ModelRef
 
 
 class Window(_Strict):
