@@ -70,6 +70,8 @@ class Backend(Protocol):
         precision: of the arithmetic that gives the log-probabilities, e.g. fp32; part of the signature.
         max_length: longest segment that the model can read.
         vocab_size: token ids lie in [0, vocab_size).
+
+    A backend may also have `batch_positions`: how many positions (rows * row length) it would like in one call.
     """
 
     @property

@@ -80,7 +80,7 @@ class EndpointClient:
             ) from None
         self.url, self.model = ref.url, ref.model
         self._key = _api_key(ref)
-        self._concurrency = ref.concurrency
+        self.concurrency = ref.concurrency
         self._alive_body: Json | None = None
         headers = {"User-Agent": "evalkit"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
         self._http = httpx.AsyncClient(
@@ -145,7 +145,7 @@ class EndpointClient:
         """
 
         async def ask_all() -> list[AnswerT | Failed]:
-            slots = asyncio.Semaphore(self._concurrency)
+            slots = asyncio.Semaphore(self.concurrency)
 
             async def ask(body: Json, read: Callable[[Json], AnswerT]) -> AnswerT | Failed:
                 async with slots:
