@@ -41,28 +41,7 @@ class RowStats:
 class Backend(Protocol):
     """A model that gives the log-probabilities of given tokens (teacher forcing).
 
-    A user's own backend is any object like this (no base class is needed):
-
-        class TableBackend:
-            name, precision = "table", "fp32"
-
-            def __init__(self, table):              # table[i, j] = ln p(j | i)
-                self.table = table
-                self.vocab_size, self.max_length = len(table), 1024
-                self.model_digest = hashlib.sha256(table.tobytes()).hexdigest()
-
-            def score(self, token_ids, targets, positions, segments):
-                logprobs = self.table[token_ids]    # (rows, length, vocabulary)
-                target = np.take_along_axis(logprobs, targets[..., None], -1)
-                others = logprobs.copy()
-                np.put_along_axis(others, targets[..., None], -np.inf, -1)
-                return RowStats(
-                    logprob=target[..., 0],
-                    entropy=-(np.exp(logprobs) * logprobs).sum(-1),
-                    margin=target[..., 0] - others.max(-1),
-                    rank=1 + (logprobs > target).sum(-1),
-                    top_id=logprobs.argmax(-1),
-                )
+    A user's own backend is any object like this, no base class is needed: docs/backends.md has one of 30 lines.
 
     Attributes:
         name: short, for reports: mindir, onnx, ...

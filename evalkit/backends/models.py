@@ -120,7 +120,7 @@ def open_model(name: BackendName, model: MeasuredModel) -> Backend:
 
 
 def load_tokenizer(file: Path, prefix_token: str | None) -> tuple[TextTokenizer, str]:
-    """The tokenizer of a model that isn't a bundle, and the SHA-256 of its file with its prefix token.
+    """The tokenizer of a model that isn't a bundle, and the SHA-256 of its file.
 
     Raises:
         InputError: the file isn't a tokenizer, or doesn't know the prefix token.
@@ -130,7 +130,7 @@ def load_tokenizer(file: Path, prefix_token: str | None) -> tuple[TextTokenizer,
         tokenizer.prefix_token = tokenizer.token_id(prefix_token)
         if tokenizer.prefix_token is None:
             raise InputError(
-                f"prefix_token: {prefix_token!r} isn't a token of {file}; write it as the tokenizer does"
+                f"prefix_token {prefix_token!r} isn't a token of {file}; write it as the tokenizer does"
             )
     return tokenizer, sha256_file(file)
 
