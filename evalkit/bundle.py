@@ -154,6 +154,26 @@ class Bundle:
         return self.manifest.model_digest
 
     @property
+    def name(self) -> str:
+        """What its model is called."""
+        return self.manifest.name
+
+    @property
+    def max_length(self) -> int:
+        """Longest input that the model reads, in tokens."""
+        return self.manifest.model.max_length
+
+    @property
+    def precision(self) -> str:
+        """Of the arithmetic of its `score` graphs."""
+        return "fp32"
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        """SHA-256 of tokenizer.json."""
+        return self.manifest.tokenizer.sha256
+
+    @property
     def model(self) -> ModelSpec:
         """The architecture."""
         return self.manifest.model

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evalkit.backends.base import IntArray, RowStats
+from evalkit.backends.base import Float32Array, IntArray, RowStats
 from evalkit.backends.runtime import mindspore_session
 from evalkit.errors import InputError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 LogitsFunction = Callable[..., Any]
 
 _PACKED = 3  # token_ids, positions, segments
+# Of the scoring head: logprob, entropy, margin, rank, top_id.
+_Outputs = tuple[Float32Array, Float32Array, Float32Array, IntArray, IntArray]
 
 _HOW = (
     "give logits=FUNCTION, called as FUNCTION(network, token_ids) or, for a network that keeps the texts of a row "
@@ -84,7 +86,7 @@ class CheckpointBackend:
     ) -> RowStats:
         """See `Backend.score`."""
         if self._inputs == _PACKED:
-            return self._score_rows(token_ids, targets, positions, segments)
+            return RowStats(*self._run(token_ids, targets, positions, segments))
         return self._score_apart(token_ids, targets, segments)
 
     def _score_apart(self, token_ids: IntArray, targets: IntArray, segments: IntArray) -> RowStats:
@@ -93,8 +95,7 @@ class CheckpointBackend:
         longest = max((end - start for _, start, end in texts), default=1)
         length = min(self.max_length, 1 << (longest - 1).bit_length())
         rows = max(1, token_ids.size // length)
-        logprob, entropy, margin = (np.zeros(token_ids.shape, dtype=np.float32) for _ in range(3))
-        rank, top_id = (np.zeros(token_ids.shape, dtype=np.int32) for _ in range(2))
+        found = _blank(token_ids.shape)
         for first in range(0, len(texts), rows):
             part = texts[first : first + rows]
             fed, asked, places, kept = (np.zeros((rows, length), dtype=np.int32) for _ in range(4))
@@ -102,23 +103,25 @@ class CheckpointBackend:
                 own = (index, slice(end - start))
                 fed[own], asked[own] = token_ids[row, start:end], targets[row, start:end]
                 places[own], kept[own] = np.arange(end - start), 1
-            stats = self._score_rows(fed, asked, places, kept)
+            stats = self._run(fed, asked, places, kept)
             for index, (row, start, end) in enumerate(part):
-                own, place = (index, slice(end - start)), (row, slice(start, end))
-                logprob[place], entropy[place] = stats.logprob[own], stats.entropy[own]
-                margin[place], rank[place] = stats.margin[own], stats.rank[own]
-                top_id[place] = stats.top_id[own]
-        return RowStats(logprob, entropy, margin, rank, top_id)
+                for target, values in zip(found, stats, strict=True):
+                    target[row, start:end] = values[index, : end - start]
+        return RowStats(*found)
 
-    def _score_rows(
+    def _run(
         self, token_ids: IntArray, targets: IntArray, positions: IntArray, segments: IntArray
-    ) -> RowStats:
+    ) -> _Outputs:
+        """The head's outputs, in the order of `RowStats`."""
         with mindspore_session() as mindspore, _evaluating(self._network):
             inputs = [mindspore.Tensor(array) for array in (token_ids, positions, segments)]
             try:
                 logits = self._call(inputs).reshape(-1, self.vocab_size)
                 outputs = self._head(logits, mindspore.Tensor(targets.reshape(-1)))
-                return RowStats(*(output.asnumpy().reshape(token_ids.shape) for output in outputs))
+                logprob, entropy, margin, rank, top_id = (
+                    output.asnumpy().reshape(token_ids.shape) for output in outputs
+                )
+                return logprob, entropy, margin, rank, top_id
             except ValueError as error:
                 raise InputError(f"the model in memory can't score these rows ({error})") from None
 
@@ -156,6 +159,11 @@ def _evaluating(network: "nn.Cell") -> Iterator[None]:
     finally:
         for cell, training in modes:
             cell.add_flags(training=training)
+
+
+def _blank(shape: tuple[int, ...]) -> _Outputs:
+    logprob, entropy, margin = (np.zeros(shape, dtype=np.float32) for _ in range(3))
+    return logprob, entropy, margin, np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
 
 
 def _texts(segments: IntArray) -> list[tuple[int, int, int]]:

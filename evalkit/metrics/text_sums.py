@@ -59,6 +59,10 @@ class TextSums:
             rows.append(sum(getattr(part, field) for part in parts if part is not None))
         return np.array(rows, dtype=np.float64)
 
+    def lacks(self, field: SumField) -> bool:
+        """Whether the backend couldn't know this statistic of some text."""
+        return any(getattr(part, field) is None for record in self.scored for part in record.classes.values())
+
     def view_column(self, view: ViewSetup, field: SumField) -> FloatArray:
         """A sum of each record over one view, shape (records,)."""
         if view.tag is not None:

@@ -7,6 +7,7 @@ frequency band of its id. The declared precedence decides between them, so that 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +23,23 @@ from evalkit.metrics.spans import touched
 from evalkit.metrics.views import SpanView
 from evalkit.metrics.words import WordRule, lexicon_entries
 from evalkit.scenario.schema import Classes
-from evalkit.tokenization import EncodedText, TextTokenizer
+from evalkit.tokenization import EncodedText
 
 CodeArray = npt.NDArray[np.int64]
 
 _BANDS = ("head", "middle", "long_tail")
 _CODE = {name: code for code, name in enumerate(TOKEN_CLASSES)}
 _NO_WORDS = "the model has no training word counts and the scenario pins none"
+
+
+class Vocabulary(Protocol):
+    """What the classes need to know of a tokenizer; see `TextTokenizer`."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def unknown_ids(self) -> frozenset[int]: ...
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class TokenClassifier:
 
 def build_classifier(
     spec: Classes,
-    tokenizer: TextTokenizer,
+    tokenizer: Vocabulary,
     tokenizer_sha256: str,
     counts: Counts | None,
     terms: Sequence[str] | None,

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from evalkit.report import numbers
 from evalkit.report.rules import RuleView
 from evalkit.report.text import visible
 from evalkit.report.view import ReportView
@@ -34,7 +35,7 @@ def _lines(view: ReportView) -> Iterator[str]:
         yield f"**{escape(verdict.reason)}**"
     for model in view.models:
         yield ""
-        yield f"{model.role.capitalize()}: {escape(model.name)} `{_code(model.digest[:12])}`"
+        yield f"{model.role.capitalize()}: {escape(model.name)} `{_code(numbers.short_digest(model.digest))}`"
     for notice in view.notices:
         yield ""
         yield f"> {escape(notice)}"

@@ -140,6 +140,10 @@ def _notices(source: ReportSource) -> Iterator[str]:
     results, verdict = source.results, source.verdict
     if verdict is not None and verdict.first_release:
         yield "First release: rules about change against a baseline were not applied, by explicit choice."
+    for role in ("candidate", "baseline"):
+        model = source.plan.get(role)
+        if isinstance(model, Mapping) and model.get("identity") == "declared":
+            yield f"The {role} is what {model['model_digest']} says: {model['identity_note']}."
     if not results.complete:
         yield "The run is partial: not everything planned was measured."
     for side, item in (("candidate", results), ("baseline", source.baseline_results)):
@@ -192,13 +196,16 @@ def _models(source: ReportSource) -> Iterator[ModelView]:
         spec = model.get("model") or {}
         training = model.get("training") or {}
         facts = [
+            ("identity", model.get("identity_note")),
+            ("endpoint", model.get("endpoint")),
+            ("prompts", model.get("prompts")),
             ("family", spec.get("family")),
             (
                 "parameters",
                 numbers.count(spec["parameters"]) if isinstance(spec.get("parameters"), int) else None,
             ),
             ("attention window", spec.get("attention_window") or ("all" if spec else None)),
-            ("max length", spec.get("max_length")),
+            ("max length", spec.get("max_length") or model.get("max_length")),
             ("training steps", training.get("steps")),
         ]
         yield ModelView(

@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalkit.backends.raw_logits import logits_file, open_logits
+from evalkit.bundle import Bundle
 from evalkit.console import Progress
+from evalkit.errors import InputError
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.setup import ModelSetup, RunSetup
+from evalkit.scenario.schema import Window
 
 if TYPE_CHECKING:
     from evalkit.scoring.raw_logits import LogitRows
@@ -26,8 +29,9 @@ def check_logits(setup: RunSetup) -> None:
     from evalkit.scoring.raw_logits import check_logits_size
 
     for model in setup.models:
-        logits_file(setup.backend, model.bundle)
-        check_logits_size(setup.texts, model.bundle.tokenizer, model.window, model.bundle.model.vocab_size)
+        bundle, window = _graph_of(model)
+        logits_file(setup.backend, bundle)
+        check_logits_size(setup.texts, bundle.tokenizer, window, bundle.model.vocab_size)
 
 
 def keep_raw_logits(
@@ -44,15 +48,24 @@ def keep_raw_logits(
     items = sorted(
         (item for item in setup.texts if item.sample_id in scored), key=lambda item: item.sample_id
     )
-    run = open_logits(logits_file(setup.backend, model.bundle))
+    bundle, window = _graph_of(model)
+    run = open_logits(logits_file(setup.backend, bundle))
     task = progress.start(f"{model.side}: raw logits", len(items))
 
     def shown() -> "Iterator[LogitRows]":
-        for rows in text_logits(items, model.bundle.tokenizer, run, model.window):
+        for rows in text_logits(items, bundle.tokenizer, run, window):
             yield rows
             progress.advance(task)
 
-    write_logits(folder.logits(model.side), shown(), model.bundle.model.vocab_size)
+    write_logits(folder.logits(model.side), shown(), bundle.model.vocab_size)
+
+
+def _graph_of(model: ModelSetup) -> tuple[Bundle, Window]:
+    if not isinstance(model.model, Bundle) or model.window is None:
+        raise InputError(
+            f"--logits: the {model.side} is no bundle, so there is no graph that gives raw logits; leave the option out"
+        )
+    return model.model, model.window
 
 
 def write_logits(path: Path, texts: "Iterable[LogitRows]", vocab_size: int) -> None:

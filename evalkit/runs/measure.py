@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalkit.backends.choice import open_backend
+from evalkit.backends.models import open_model
+from evalkit.bundle import Bundle
 from evalkit.console import Progress
 from evalkit.errors import InputError
 from evalkit.runs.evidence import Evidence
@@ -20,6 +21,7 @@ from evalkit.runs.folder import RunFolder
 from evalkit.runs.journal import Journal, JournalContent, reopen_journals
 from evalkit.runs.logits_io import keep_raw_logits
 from evalkit.runs.records import SampleRecord, TurnRecord, WindowRecord
+from evalkit.runs.served import score_whole_texts
 from evalkit.runs.setup import ModelSetup, RunSetup
 from evalkit.runs.tokens_io import write_tokens
 
@@ -114,7 +116,6 @@ def _score(
     ids = {kind: frozenset(key for found, key in done.samples if found == kind) for kind in ("text", "risk")}
     if planned == sum(map(len, ids.values())):
         return
-    backend = open_backend(setup.backend, model.bundle)
     task = progress.start(f"{model.side}: scoring", planned)
     progress.advance(task, len(done.samples))
     rows: list[TokenRows] = []
@@ -136,10 +137,18 @@ def _score(
         def advance(steps: int) -> None:
             progress.advance(task, steps)
 
+        risk = setup.loaded.scenario.risk
+        tokenizer = model.model.tokenizer
+        if tokenizer is None or model.window is None:
+            score_whole_texts(
+                setup, model, ids, keep, on_tokens=rows.append if keep_tokens else None, progress=advance
+            )
+            return
+        backend = open_model(setup.backend, model.model)
         if setup.texts:
             score_texts(
                 setup.texts,
-                model.bundle.tokenizer,
+                tokenizer,
                 backend,
                 model.window,
                 model.classifier,
@@ -149,11 +158,10 @@ def _score(
                 progress=advance,
                 done=DoneTexts(ids["text"], done.windows),
             )
-        risk = setup.loaded.scenario.risk
         if risk is not None:
             score_decisions(
                 setup.decisions,
-                model.bundle.tokenizer,
+                tokenizer,
                 backend,
                 risk,
                 seed=setup.loaded.scenario.seed,
@@ -181,7 +189,7 @@ def check_sandbox(setup: RunSetup, address: str) -> None:
         check_server(
             client.describe(),
             _replay_settings(setup),
-            model_digest=candidate.bundle.model_digest,
+            model_digest=candidate.model.model_digest,
             flow_digest=None if flow is None else flow.digest,
         )
 
@@ -239,7 +247,8 @@ def _replay(
         check_sandbox(setup, sandbox_address)
         replay(sandbox_address)
     else:
-        with sandbox_process(model.bundle.path, None if loaded.flow is None else loaded.flow.path) as server:
+        assert isinstance(model.model, Bundle)  # `prepare` refuses the others
+        with sandbox_process(model.model.path, None if loaded.flow is None else loaded.flow.path) as server:
             replay(server.address)
 
 

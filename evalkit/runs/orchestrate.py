@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.backends.choice import DEFAULT, BackendName
+from evalkit.backends.models import MeasuredModel
 from evalkit.bundle import Bundle, load_bundle
 from evalkit.console import Progress
 from evalkit.errors import IncompleteError, InputError
@@ -27,6 +28,7 @@ from evalkit.runs.plan import new_run_id, now_utc
 from evalkit.runs.planning import build_plan
 from evalkit.runs.results_io import Results
 from evalkit.runs.seal import write_seal
+from evalkit.runs.served import check_endpoints
 from evalkit.runs.setup import RunSetup, prepare
 from evalkit.scenario.loader import LoadedScenario, scenario_from_texts
 from evalkit.scenario.schema import Window
@@ -90,16 +92,17 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
     with terminable():
         loaded = request.scenario
         _check_gate(loaded)
-        candidate, baseline = _bundles(request)
+        candidate, baseline = _models(request)
         setup = prepare(loaded, candidate, baseline, request.backend)
         if request.sandbox_address is not None:
             check_sandbox(setup, request.sandbox_address)
         if request.keep_logits:
             check_logits(setup)
+        check_endpoints(setup)
         run_id = new_run_id()
         folder = _new_folder(
             request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}",
-            [model.bundle for model in setup.models],
+            [model.model for model in setup.models if isinstance(model.model, Bundle)],
         )
         plan = build_plan(setup, _inputs(request, candidate, baseline), run_id=run_id, created=now_utc())
         write_json_atomic(folder.plan, plan)
@@ -214,15 +217,19 @@ def _check_gate(loaded: LoadedScenario) -> None:
         check_policy(loaded.policy, YamlSource(loaded.policy_path), (), declared)
 
 
-def _bundles(request: RunRequest) -> tuple[Bundle, Bundle | None]:
+def _models(request: RunRequest) -> tuple[MeasuredModel, MeasuredModel | None]:
     loaded = request.scenario
-    candidate = request.candidate or loaded.bundle
+    candidate = request.candidate or loaded.candidate_model or loaded.bundle
     if candidate is None:
-        raise loaded.error(("model",), "no bundle is named; add `model: {bundle: ...}` or use --model")
-    baseline = request.baseline or loaded.baseline
+        raise loaded.error(("model",), "no model is named; add `model: {bundle: ...}` or use --model")
+    baseline = request.baseline or loaded.baseline_model or loaded.baseline
     if loaded.scenario.first_release:
         baseline = None
-    return load_bundle(candidate), None if baseline is None else load_bundle(baseline)
+    return _loaded(candidate), None if baseline is None else _loaded(baseline)
+
+
+def _loaded(model: Path | MeasuredModel) -> MeasuredModel:
+    return load_bundle(model) if isinstance(model, Path) else model
 
 
 def _new_folder(path: Path, bundles: Sequence[Bundle]) -> RunFolder:
@@ -242,16 +249,21 @@ def _new_folder(path: Path, bundles: Sequence[Bundle]) -> RunFolder:
     return run
 
 
-def _inputs(request: RunRequest, candidate: Bundle, baseline: Bundle | None) -> dict[str, Any]:
+def _inputs(request: RunRequest, candidate: MeasuredModel, baseline: MeasuredModel | None) -> dict[str, Any]:
     """Where everything was found, so that `evalkit resume` works from any folder."""
     source = request.scenario.source
     texts = request.scenario.text_data
     return {
         "scenario": None if source is None else str(source.path.resolve()),
         "texts": str(texts) if source is None else None,
-        "candidate": str(candidate.path.resolve()),
-        "baseline": None if baseline is None else str(baseline.path.resolve()),
+        "candidate": _folder(candidate),
+        "baseline": _folder(baseline),
         "sandbox": request.sandbox_address,
         "keep_tokens": request.keep_tokens,
         "keep_logits": request.keep_logits,
     }
+
+
+def _folder(model: MeasuredModel | None) -> str | None:
+    """Of a bundle; where another model is, the scenario says."""
+    return str(model.path.resolve()) if isinstance(model, Bundle) else None

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from evalkit.backends.models import MeasuredModel
 from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
@@ -34,13 +35,16 @@ SCHEMA = "evalkit.plan/1"
 _PACKAGES = ("evalkit", "mindspore", "numpy", "scikit-learn", "tokenizers", "grpcio", "pyarrow")
 
 
-def describe_model(bundle: Bundle) -> dict[str, Any]:
+def describe_model(model: MeasuredModel) -> dict[str, Any]:
     """Identity of a measured model: what it is called, its digests, how it was made."""
-    manifest = bundle.manifest
+    if not isinstance(model, Bundle):
+        return model.describe()
+    bundle, manifest = model, model.manifest
     return {
         "bundle": str(bundle.path),
         "name": manifest.name,
         "model_digest": manifest.model_digest,
+        "identity": "verified",
         "tokenizer_sha256": manifest.tokenizer.sha256,
         "graphs": bundle.graph_digests,
         "model": manifest.model.model_dump(),

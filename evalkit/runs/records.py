@@ -21,18 +21,18 @@ class ClassSums:
     Attributes:
         tokens: scored tokens.
         nll: sum of negative log-probabilities.
-        entropy, margin, rank: sums of the per-token statistics.
-        top1, top5: tokens whose rank is at most 1 and 5.
+        entropy, margin, rank: sums of the per-token statistics; None where the backend can't know them.
+        top1, top5: tokens whose rank is at most 1 and 5, or None.
         bytes: bytes that the scored tokens cover.
     """
 
     tokens: int = 0
     nll: float = 0.0
-    entropy: float = 0.0
-    margin: float = 0.0
-    rank: float = 0.0
-    top1: int = 0
-    top5: int = 0
+    entropy: float | None = 0.0
+    margin: float | None = 0.0
+    rank: float | None = 0.0
+    top1: int | None = 0
+    top5: int | None = 0
     bytes: int = 0
 
 
@@ -91,7 +91,8 @@ class WindowRecord:
     Attributes:
         digest: SHA-256 of the text.
         first_scored, end: the tokens that the window newly scores.
-        logprob, entropy, margin: float32, shape (end - first_scored,). rank: int32, the same shape.
+        logprob, entropy, margin: float32, shape (end - first_scored,). rank: int32, the same shape. None where the
+            backend can't know it.
         elapsed_ns: the window's share of the time.
     """
 
@@ -99,9 +100,9 @@ class WindowRecord:
     first_scored: int
     end: int
     logprob: "npt.NDArray[np.float32]"
-    entropy: "npt.NDArray[np.float32]"
-    margin: "npt.NDArray[np.float32]"
-    rank: "npt.NDArray[np.int32]"
+    entropy: "npt.NDArray[np.float32] | None"
+    margin: "npt.NDArray[np.float32] | None"
+    rank: "npt.NDArray[np.int32] | None"
     elapsed_ns: int
 
 

@@ -77,11 +77,14 @@ class TokenWriter:
 
         columns = {
             "sample_id": pa.array([rows.sample_id] * len(rows.index), pa.string()),
+            # Below 0 where a server doesn't tell.
+            "token_id": pa.array(rows.token_id, pa.int32(), mask=rows.token_id < 0),
             "token_class": pa.array([self._class_names[code] for code in rows.token_class], pa.string()),
         }
         for name in self._schema.names:
             if name not in columns:
-                columns[name] = pa.array(getattr(rows, name), self._schema.field(name).type)
+                values, kind = getattr(rows, name), self._schema.field(name).type
+                columns[name] = pa.nulls(len(rows.index), kind) if values is None else pa.array(values, kind)
         self._waiting.append(pa.table(columns).select(self._schema.names))
         self._waiting_tokens += len(rows.index)
         if self._waiting_tokens >= _GROUP_TOKENS:

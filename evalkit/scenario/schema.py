@@ -14,12 +14,7 @@ from evalkit.scenario.additions_schema import (
     names_once,
 )
 from evalkit.scenario.additions_schema import Strict as _Strict
-
-
-class ModelRef(_Strict):
-    """Where the model comes from."""
-
-    bundle: str
+from evalkit.scenario.model_schema import ModelRef
 
 
 class Window(_Strict):
