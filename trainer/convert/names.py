@@ -223,7 +223,7 @@ _NO_WEIGHTS = re.compile(
     r"|backbone\.blocks\.\d+\.attention\.(masked_)?beta"
     r"|(adam_m|adam_v|moment1|moment2|moments|accu_grads|exp_avg|exp_avg_sq|optimizer)\..*"
     r"|global_step|epoch_num|step_num|batch_num|loss_scale|scale_sense|current_iterator_step|last_overflow_iterator_step"
-    r"|learning_rate(\.global_step)?|beta1_power|beta2_power"
+    r"|global_batch_size|__exception_save__|learning_rate(\.global_step)?|beta1_power|beta2_power"
 )
 _BARE_GPT2 = re.compile(r"(h\.\d+|wte|wpe|ln_f)\.")
 

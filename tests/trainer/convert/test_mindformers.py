@@ -37,6 +37,7 @@ TRAINING = {
     "global_step": np.array([7], np.int32),
     "loss_scale": np.array(65536.0, np.float32),
     "epoch_num": np.array(1, np.int32),
+    "global_batch_size": np.array(8, np.int32),
 }
 
 
