@@ -22,6 +22,7 @@ class RowStats:
         margin: ln p(target) - the largest ln p of any other token.
         rank: 1 + tokens with a logit above the target's.
         top_id: the most probable token.
+        cached_from: the run that computed them, where they were read from the result cache.
     """
 
     logprob: Float32Array
@@ -29,6 +30,7 @@ class RowStats:
     margin: Float32Array
     rank: IntArray
     top_id: IntArray
+    cached_from: str | None = None
 
 
 class Backend(Protocol):

@@ -6,13 +6,14 @@ finds nothing.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalkit.backends.choice import open_backend
-from evalkit.console import Progress
+from evalkit.cache.backend import cached_backend
+from evalkit.console import Progress, say
 from evalkit.errors import InputError
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import in_order, read_evidence, write_evidence
@@ -23,6 +24,7 @@ from evalkit.runs.setup import ModelSetup, RunSetup
 from evalkit.runs.tokens_io import write_tokens
 
 if TYPE_CHECKING:
+    from evalkit.backends.base import Backend
     from evalkit.replay.runner import TrialId
     from evalkit.replay.trial import ReplaySettings
     from evalkit.scoring.text_records import TokenRows
@@ -36,6 +38,7 @@ def measure(
     *,
     sandbox_address: str | None,
     keep_tokens: bool,
+    cache_run_id: str | None,
 ) -> Evidence:
     """Measure what isn't measured yet of one model and write its evidence folder.
 
@@ -46,6 +49,7 @@ def measure(
         progress: shows the work.
         sandbox_address: of a running sandbox that `check_sandbox` accepted; None: one is started for this model.
         keep_tokens: write tokens.parquet too.
+        cache_run_id: name of this run in the result cache; None: the cache is neither read nor written.
 
     Raises:
         InputError: the sandbox serves something else than planned, or a journal or evidence file is damaged.
@@ -60,7 +64,7 @@ def measure(
         done = reopen_journals(journals.paths)
         if keep_tokens:
             _forget_texts_without_tokens(done)
-        _score(setup, model, done, progress, journals, keep_tokens)
+        _score(setup, model, done, progress, journals, keep_tokens, cache_run_id)
         _replay(setup, model, done, progress, sandbox_address, journals.turns)
         evidence = in_order(done.samples.values(), done.turns.values())
         _check_whole(setup, evidence, folder.evidence(model.side))
@@ -102,6 +106,7 @@ def _score(
     progress: Progress,
     journals: _Journals,
     keep_tokens: bool,
+    cache_run_id: str | None,
 ) -> None:
     from evalkit.scoring.decisions import score_decisions
     from evalkit.scoring.scorer import DoneTexts, score_texts
@@ -110,11 +115,11 @@ def _score(
     ids = {kind: frozenset(key for found, key in done.samples if found == kind) for kind in ("text", "risk")}
     if planned == sum(map(len, ids.values())):
         return
-    backend = open_backend(setup.backend, model.bundle)
     task = progress.start(f"{model.side}: scoring", planned)
     progress.advance(task, len(done.samples))
     rows: list[TokenRows] = []
     with ExitStack() as stack:
+        backend = stack.enter_context(_open_backend(setup, model, cache_run_id))
         journal = stack.enter_context(Journal(journals.samples))
         token_journal = stack.enter_context(Journal(journals.tokens)) if keep_tokens else None
 
@@ -157,6 +162,16 @@ def _score(
                 progress=advance,
                 done=ids["risk"],
             )
+
+
+def _open_backend(
+    setup: RunSetup, model: ModelSetup, cache_run_id: str | None
+) -> "AbstractContextManager[Backend]":
+    if cache_run_id is None:
+        return nullcontext(open_backend(setup.backend, model.bundle))
+    return cached_backend(
+        setup.backend, model.bundle, cache_run_id, lambda line: say(f"{model.side}: {line}")
+    )
 
 
 def check_sandbox(setup: RunSetup, address: str) -> None:

@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ class RunRequest:
         sandbox_address: of a sandbox that serves the candidate already.
         keep_tokens: write per-token statistics.
         backend: what scores the bundles' graphs.
+        use_cache: read scores from the result cache, and keep new ones there.
     """
 
     scenario: LoadedScenario
@@ -54,6 +55,7 @@ class RunRequest:
     sandbox_address: str | None = None
     keep_tokens: bool = False
     backend: BackendName = DEFAULT
+    use_cache: bool = True
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def complete_run(
             progress,
             sandbox_address=sandbox_address if model.side == "candidate" else None,
             keep_tokens=plan["inputs"]["keep_tokens"],
+            cache_run_id=plan["run_id"] if plan["inputs"]["use_cache"] else None,
         )
         for model in setup.models
     ]
@@ -161,6 +164,7 @@ def score_file(
     keep_tokens: bool,
     progress: Progress,
     backend: BackendName = DEFAULT,
+    use_cache: bool = True,
 ) -> Results:
     """Score a file of texts with a bundle.
 
@@ -172,19 +176,24 @@ def score_file(
         keep_tokens: write per-token statistics.
         progress: shows the work.
         backend: what scores the bundle's graph.
+        use_cache: see `RunRequest`.
 
     Raises:
         InputError: bundle, data or window don't fit.
     """
-    loaded = scenario_from_texts(data, window)
+    request = RunRequest(
+        scenario_from_texts(data, window),
+        candidate=model,
+        out=out,
+        keep_tokens=keep_tokens,
+        backend=backend,
+        use_cache=use_cache,
+    )
     if out is not None:
-        return run_scenario(
-            RunRequest(loaded, candidate=model, out=out, keep_tokens=keep_tokens, backend=backend), progress
-        ).results
+        return run_scenario(request, progress).results
     scratch = Path(tempfile.mkdtemp(prefix="evalkit-score-"))
     try:
-        request = RunRequest(loaded, candidate=model, out=scratch / "run", backend=backend)
-        return run_scenario(request, progress).results
+        return run_scenario(replace(request, out=scratch / "run"), progress).results
     except IncompleteError:
         raise IncompleteError("interrupted; nothing is kept without --out RUN") from None
     finally:
@@ -240,4 +249,5 @@ def _inputs(request: RunRequest, candidate: Bundle, baseline: Bundle | None) -> 
         "baseline": None if baseline is None else str(baseline.path.resolve()),
         "sandbox": request.sandbox_address,
         "keep_tokens": request.keep_tokens,
+        "use_cache": request.use_cache,
     }

@@ -24,6 +24,7 @@ class SequenceStats:
         logprob, entropy, margin: float32, natural logarithms.
         rank: int32, 1 is best.
         elapsed_ns: this sequence's share of the backend's time.
+        cached_from: runs that computed some of it, where it was read from the result cache.
     """
 
     logprob: Float32Array
@@ -31,6 +32,7 @@ class SequenceStats:
     margin: Float32Array
     rank: IntArray
     elapsed_ns: int
+    cached_from: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,7 @@ class _Partial:
         self.real = np.empty((3, 0), dtype=np.float32)
         self.rank = np.empty(0, dtype=np.int32)
         self.elapsed_ns = 0
+        self.cached_from: frozenset[str] = frozenset()
 
     def place(self, window: Window, stats: SequenceStats) -> None:
         if not self.rank.size:
@@ -68,10 +71,13 @@ class _Partial:
         self.real[:, target] = stats.logprob, stats.entropy, stats.margin
         self.rank[target] = stats.rank
         self.elapsed_ns += stats.elapsed_ns
+        self.cached_from |= stats.cached_from
         self.missing.remove(window.first_scored)
 
     def stats(self) -> SequenceStats:
-        return SequenceStats(self.real[0], self.real[1], self.real[2], self.rank, self.elapsed_ns)
+        return SequenceStats(
+            self.real[0], self.real[1], self.real[2], self.rank, self.elapsed_ns, self.cached_from
+        )
 
 
 def score_sequences(
@@ -160,6 +166,7 @@ def _batches(
 def _cut(placements: Sequence[Placement], stats: RowStats, elapsed_ns: int) -> list[WindowStats]:
     """The statistics of each placed window, with its share of the time."""
     fed = sum(placement.piece.window.inputs for placement in placements)
+    cached_from = frozenset(() if stats.cached_from is None else (stats.cached_from,))
     parts = []
     for placement in placements:
         window = placement.piece.window
@@ -171,6 +178,7 @@ def _cut(placements: Sequence[Placement], stats: RowStats, elapsed_ns: int) -> l
             stats.margin[source],
             stats.rank[source],
             elapsed_ns * window.inputs // fed,
+            cached_from,
         )
         parts.append(WindowStats(placement.piece.sequence, window, own))
     return parts
