@@ -28,6 +28,7 @@ class RowStats:
         rank: 1 + tokens with a logit above the target's.
         top_id: the most probable token.
         failed: why a segment has no statistics, by (row, segment): its text is counted as an error, the others stand.
+        cached_from: the run that computed them, where they were read from the result cache.
     """
 
     logprob: Float32Array
@@ -36,6 +37,7 @@ class RowStats:
     rank: IntArray | None = None
     top_id: IntArray | None = None
     failed: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    cached_from: str | None = None
 
 
 class Backend(Protocol):

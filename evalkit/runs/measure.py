@@ -6,14 +6,15 @@ finds nothing.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalkit.backends.models import open_model
 from evalkit.bundle import Bundle
-from evalkit.console import Progress
+from evalkit.cache.backend import cached_backend
+from evalkit.console import Progress, say
 from evalkit.errors import InputError
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import in_order, read_evidence, write_evidence
@@ -26,6 +27,7 @@ from evalkit.runs.setup import ModelSetup, RunSetup
 from evalkit.runs.tokens_io import write_tokens
 
 if TYPE_CHECKING:
+    from evalkit.backends.base import Backend
     from evalkit.replay.runner import TrialId
     from evalkit.replay.trial import ReplaySettings
     from evalkit.scoring.text_records import TokenRows
@@ -40,6 +42,7 @@ def measure(
     sandbox_address: str | None,
     keep_tokens: bool,
     keep_logits: bool,
+    cache_run_id: str | None,
 ) -> Evidence:
     """Measure what isn't measured yet of one model and write its evidence folder.
 
@@ -50,6 +53,7 @@ def measure(
         progress: shows the work.
         sandbox_address: of a running sandbox that `check_sandbox` accepted; None: one is started for this model.
         keep_tokens, keep_logits: write tokens.parquet, logits.parquet too.
+        cache_run_id: name of this run in the result cache; None: the cache is neither read nor written.
 
     Raises:
         InputError: the sandbox serves something else than planned, or a journal or evidence file is damaged.
@@ -64,7 +68,7 @@ def measure(
         done = reopen_journals(journals.paths)
         if keep_tokens:
             _forget_texts_without_tokens(done)
-        _score(setup, model, done, progress, journals, keep_tokens)
+        _score(setup, model, done, progress, journals, keep_tokens, cache_run_id)
         _replay(setup, model, done, progress, sandbox_address, journals.turns)
         evidence = in_order(done.samples.values(), done.turns.values())
         _check_whole(setup, evidence, folder.evidence(model.side))
@@ -108,6 +112,7 @@ def _score(
     progress: Progress,
     journals: _Journals,
     keep_tokens: bool,
+    cache_run_id: str | None,
 ) -> None:
     from evalkit.scoring.decisions import score_decisions
     from evalkit.scoring.scorer import DoneTexts, score_texts
@@ -144,7 +149,7 @@ def _score(
                 setup, model, ids, keep, on_tokens=rows.append if keep_tokens else None, progress=advance
             )
             return
-        backend = open_model(setup.backend, model.model)
+        backend = stack.enter_context(_open_backend(setup, model, cache_run_id))
         if setup.texts:
             score_texts(
                 setup.texts,
@@ -169,6 +174,16 @@ def _score(
                 progress=advance,
                 done=ids["risk"],
             )
+
+
+def _open_backend(
+    setup: RunSetup, model: ModelSetup, cache_run_id: str | None
+) -> "AbstractContextManager[Backend]":
+    measured = model.model
+    # What somebody declares a model to be says nothing certain about its answers: those are asked anew each time.
+    if cache_run_id is None or not isinstance(measured, Bundle):
+        return nullcontext(open_model(setup.backend, measured))
+    return cached_backend(setup.backend, measured, cache_run_id, lambda line: say(f"{model.side}: {line}"))
 
 
 def check_sandbox(setup: RunSetup, address: str) -> None:

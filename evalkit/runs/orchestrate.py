@@ -3,7 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,7 @@ class RunRequest:
         sandbox_address: of a sandbox that serves the candidate already.
         keep_tokens, keep_logits: write per-token statistics, raw logits.
         backend: what scores the bundles' graphs.
+        use_cache: read scores from the result cache, and keep new ones there.
     """
 
     scenario: LoadedScenario
@@ -58,6 +59,7 @@ class RunRequest:
     keep_tokens: bool = False
     keep_logits: bool = False
     backend: BackendName = DEFAULT
+    use_cache: bool = True
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,7 @@ def complete_run(
             sandbox_address=sandbox_address if model.side == "candidate" else None,
             keep_tokens=plan["inputs"]["keep_tokens"],
             keep_logits=plan["inputs"]["keep_logits"],
+            cache_run_id=plan["run_id"] if plan["inputs"]["use_cache"] else None,
         )
         for model in setup.models
     ]
@@ -171,6 +174,7 @@ def score_file(
     backend: BackendName = DEFAULT,
     *,
     keep_logits: bool = False,
+    use_cache: bool = True,
 ) -> Results:
     """Score a file of texts with a bundle.
 
@@ -182,25 +186,25 @@ def score_file(
         keep_tokens, keep_logits: write per-token statistics, raw logits.
         progress: shows the work.
         backend: what scores the bundle's graph.
+        use_cache: see `RunRequest`.
 
     Raises:
         InputError: bundle, data or window don't fit.
     """
-    loaded = scenario_from_texts(data, window)
+    request = RunRequest(
+        scenario_from_texts(data, window),
+        candidate=model,
+        out=out,
+        keep_tokens=keep_tokens,
+        keep_logits=keep_logits,
+        backend=backend,
+        use_cache=use_cache,
+    )
     if out is not None:
-        request = RunRequest(
-            loaded,
-            candidate=model,
-            out=out,
-            keep_tokens=keep_tokens,
-            keep_logits=keep_logits,
-            backend=backend,
-        )
         return run_scenario(request, progress).results
     scratch = Path(tempfile.mkdtemp(prefix="evalkit-score-"))
     try:
-        request = RunRequest(loaded, candidate=model, out=scratch / "run", backend=backend)
-        return run_scenario(request, progress).results
+        return run_scenario(replace(request, out=scratch / "run"), progress).results
     except IncompleteError:
         raise IncompleteError("interrupted; nothing is kept without --out RUN") from None
     finally:
@@ -261,6 +265,7 @@ def _inputs(request: RunRequest, candidate: MeasuredModel, baseline: MeasuredMod
         "sandbox": request.sandbox_address,
         "keep_tokens": request.keep_tokens,
         "keep_logits": request.keep_logits,
+        "use_cache": request.use_cache,
     }
 
 

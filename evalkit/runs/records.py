@@ -14,7 +14,8 @@ SampleStatus = Literal["ok", "error", "skipped", "truncated"]
 TurnStatus = Literal["ok", "model_fault", "infrastructure_fault"]
 
 
-@dataclass(frozen=True)
+# Slots: tens of thousands of records are held at once.
+@dataclass(frozen=True, slots=True)
 class ClassSums:
     """Additive sums over the scored tokens of one class in one text; natural logarithms.
 
@@ -36,7 +37,7 @@ class ClassSums:
     bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SampleRecord:
     """One text (kind "text") or one labelled decision (kind "risk").
 
@@ -56,6 +57,8 @@ class SampleRecord:
         target, label_logprobs, part: only for decisions: the true label, ln p(label | prompt) of each label in the
             scenario's order, and "calibration" or "judged".
         worst: up to 8 most surprising tokens as [start_byte, end_byte, logprob].
+        from_cache: whether any statistic of it was read from the result cache; cache_runs: the runs that computed
+            those (a run id begins with its time).
     """
 
     sample_id: str
@@ -81,6 +84,7 @@ class SampleRecord:
     worst: list[tuple[int, int, float]] = field(default_factory=list)
     text: str | None = None
     from_cache: bool = False
+    cache_runs: list[str] = field(default_factory=list)
     elapsed_ns: int = 0
 
 
@@ -94,6 +98,7 @@ class WindowRecord:
         logprob, entropy, margin: float32, shape (end - first_scored,). rank: int32, the same shape. None where the
             backend can't know it.
         elapsed_ns: the window's share of the time.
+        cached_from: the run that computed it, where it was read from the result cache.
     """
 
     digest: str
@@ -104,9 +109,10 @@ class WindowRecord:
     margin: "npt.NDArray[np.float32] | None"
     rank: "npt.NDArray[np.int32] | None"
     elapsed_ns: int
+    cached_from: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ExpectationResult:
     """One checked expectation of a turn (or of the whole dialogue: then turn_index is the last one)."""
 
@@ -116,7 +122,7 @@ class ExpectationResult:
     passed: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TurnRecord:
     """One turn of one trial of one dialogue, as the client saw it.
 

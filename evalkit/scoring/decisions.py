@@ -20,15 +20,15 @@ from evalkit.errors import InputError
 from evalkit.metrics.accumulators import from_fixed, to_fixed
 from evalkit.runs.records import SampleRecord, SampleStatus
 from evalkit.scenario.schema import Risk
+from evalkit.scoring.blocks import content_blocks
 from evalkit.scoring.engine import SequenceStats, first_undefined, score_sequences
-from evalkit.scoring.jsonl import is_unicode, read_objects, text_field
+from evalkit.scoring.jsonl import read_objects, text_field
+from evalkit.scoring.sample_head import sample_head
 from evalkit.scoring.texts import unscorable
 from evalkit.scoring.windows import Window
 from evalkit.tokenization import EncodedText, TextTokenizer
 
 Part = Literal["calibration", "judged"]
-
-_BLOCK_DECISIONS = 1024
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def score_decisions(
     """
     parts = split_parts(decisions, risk.calibration, seed)
     ordered = sorted(decisions, key=lambda decision: (decision.digest, decision.sample_id))
-    for start in range(0, len(ordered), _BLOCK_DECISIONS):
-        block = ordered[start : start + _BLOCK_DECISIONS]
+    blocks = content_blocks(ordered, lambda decision: decision.digest, lambda decision: len(decision.prompt))
+    for block in blocks:
         if all(decision.sample_id in done for decision in block):
             continue
         records = [
@@ -223,29 +223,23 @@ def scored_record(
             )
     logprobs = [from_fixed(int(to_fixed(stats.logprob).sum())) for stats in of_labels]
     true = of_labels[labels.index(decision.target)]
+    cached_from = frozenset[str]().union(*(stats.cached_from for stats in of_labels))
     return replace(
         decision_record(decision, "ok", None),
         tokens=len(true.logprob),
         scored=len(true.logprob),
         nll=-logprobs[labels.index(decision.target)],
         label_logprobs=logprobs,
+        from_cache=bool(cached_from),
+        cache_runs=sorted(cached_from),
         elapsed_ns=sum(stats.elapsed_ns for stats in of_labels),
     )
 
 
 def decision_record(decision: DecisionItem, status: SampleStatus, reason: str | None) -> SampleRecord:
     """The record of a decision before any log-probability."""
-    return SampleRecord(
-        sample_id=decision.sample_id,
-        kind="risk",
-        digest=decision.digest,
-        cluster=decision.cluster,
-        status=status,
-        reason=reason,
-        bytes=len(decision.prompt.encode("utf-8", "surrogatepass")),
-        target=decision.target,
-        text=decision.prompt if is_unicode(decision.prompt) else None,
-    )
+    head = sample_head("risk", decision, decision.prompt, status, reason)
+    return replace(head, target=decision.target)
 
 
 def _draw(seed: int, cluster: str) -> str:

@@ -29,6 +29,7 @@ class SequenceStats:
         rank: int32, 1 is best.
         elapsed_ns: this sequence's share of the backend's time.
         failed: why the backend gave no statistics; then the arrays mean nothing.
+        cached_from: runs that computed some of it, where it was read from the result cache.
     """
 
     logprob: Float32Array
@@ -37,6 +38,7 @@ class SequenceStats:
     rank: IntArray | None
     elapsed_ns: int
     failed: str | None = None
+    cached_from: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,7 @@ class _Partial:
         self.arrays: dict[str, npt.NDArray[Any] | None] = {}
         self.elapsed_ns = 0
         self.failed: str | None = None
+        self.cached_from: frozenset[str] = frozenset()
 
     def place(self, window: Window, stats: SequenceStats) -> None:
         given = {name: getattr(stats, name) for name in _STATISTICS}
@@ -79,10 +82,16 @@ class _Partial:
                 whole[target] = given[name]
         self.elapsed_ns += stats.elapsed_ns
         self.failed = self.failed or stats.failed
+        self.cached_from |= stats.cached_from
         self.missing.remove(window.first_scored)
 
     def stats(self) -> SequenceStats:
-        return SequenceStats(**self.arrays, elapsed_ns=self.elapsed_ns, failed=self.failed)  # type: ignore[arg-type]
+        return SequenceStats(
+            **self.arrays,  # type: ignore[arg-type]
+            elapsed_ns=self.elapsed_ns,
+            failed=self.failed,
+            cached_from=self.cached_from,
+        )
 
 
 def score_sequences(
@@ -179,6 +188,7 @@ def _cut(
 ) -> list[WindowStats]:
     """The statistics of each placed window, with its share of the time."""
     fed = sum(placement.piece.window.inputs for placement in placements)
+    cached_from = frozenset(() if stats.cached_from is None else (stats.cached_from,))
     parts = []
     for placement in placements:
         window = placement.piece.window
@@ -192,6 +202,7 @@ def _cut(
             None if stats.rank is None else stats.rank[source],
             elapsed_ns * window.inputs // fed,
             stats.failed.get((placement.row, segment)),
+            cached_from,
         )
         parts.append(WindowStats(placement.piece.sequence, window, own))
     return parts

@@ -7,15 +7,12 @@ from evalkit.backends.base import Backend, IntArray
 from evalkit.metrics.token_classes import TokenClassifier
 from evalkit.runs.records import SampleRecord, WindowRecord
 from evalkit.scenario.schema import Window as WindowPolicy
+from evalkit.scoring.blocks import content_blocks
 from evalkit.scoring.engine import SequenceStats, WindowStats, score_sequences
-from evalkit.scoring.text_records import TextJob, TokenRows, blank_record, finish_text, refused_record
+from evalkit.scoring.text_records import TextJob, TokenRows, blank_record, finish_text
 from evalkit.scoring.texts import TextItem, unscorable
 from evalkit.scoring.windows import Window, plan_windows
 from evalkit.tokenization import TextTokenizer
-
-# Texts are encoded, packed and scored a block at a time, so that memory doesn't grow with the corpus.
-_BLOCK_TEXTS = 4096
-_BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -74,12 +71,12 @@ def score_texts(
     for item in sorted(items, key=lambda item: item.sample_id):
         by_digest.setdefault(item.digest, []).append(item)
     groups = [by_digest[digest] for digest in sorted(by_digest)]
-    for block in _blocks(groups):
+    for block in content_blocks(groups, lambda group: group[0].digest, lambda group: len(group[0].text)):
         if all(_is_done(group, done) for group in block):
             continue
-        refused = [group for group in block if unscorable(group[0].text)]
-        finish([refused_record(item) for group in refused for item in group])
-        groups_left = [group for group in block if not unscorable(group[0].text)]
+        refusals = [(item, unscorable(group[0].text)) for group in block for item in group]
+        finish([blank_record(item, None, *refusal) for item, refusal in refusals if refusal is not None])
+        groups_left = [group for group in block if unscorable(group[0].text) is None]
         encoded = tokenizer.encode_batch([group[0].text for group in groups_left])
         jobs = [TextJob(group, text) for group, text in zip(groups_left, encoded, strict=True)]
         for records, tokens in _score_block(jobs, tokenizer, backend, window, classifier, done, on_windows):
@@ -92,19 +89,6 @@ def score_texts(
 
 def _is_done(group: Sequence[TextItem], done: DoneTexts) -> bool:
     return all(item.sample_id in done.sample_ids for item in group)
-
-
-def _blocks(groups: Sequence[list[TextItem]]) -> Iterator[list[list[TextItem]]]:
-    block: list[list[TextItem]] = []
-    size = 0
-    for group in groups:
-        block.append(group)
-        size += len(group[0].text)
-        if len(block) == _BLOCK_TEXTS or size >= _BLOCK_BYTES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
 
 
 def _score_block(
@@ -179,7 +163,12 @@ def _kept_windows(
             window = by_range.pop((record.first_scored, record.end), None)
             if window is not None:
                 stats = SequenceStats(
-                    record.logprob, record.entropy, record.margin, record.rank, record.elapsed_ns
+                    record.logprob,
+                    record.entropy,
+                    record.margin,
+                    record.rank,
+                    record.elapsed_ns,
+                    cached_from=frozenset(() if record.cached_from is None else (record.cached_from,)),
                 )
                 yield WindowStats(index, window, stats)
 
@@ -195,6 +184,7 @@ def _window_record(digest: str, part: WindowStats) -> WindowRecord:
         margin=stats.margin,
         rank=stats.rank,
         elapsed_ns=stats.elapsed_ns,
+        cached_from=next(iter(stats.cached_from), None),
     )
 
 

@@ -14,7 +14,7 @@ from evalkit.runs.records import SampleRecord
 from evalkit.scenario.schema import Risk
 from evalkit.scoring.decisions import DecisionItem, decision_record, scored_record, split_parts
 from evalkit.scoring.engine import SequenceStats
-from evalkit.scoring.text_records import TextJob, TokenRows, blank_record, finish_text, refused_record
+from evalkit.scoring.text_records import TextJob, TokenRows, blank_record, finish_text
 from evalkit.scoring.texts import TextItem, unscorable
 
 # Texts that are asked for before anything is written: at most these are asked again after a kill.
@@ -47,8 +47,8 @@ def score_served_texts(
         if item.sample_id not in done:
             by_digest.setdefault(item.digest, []).append(item)
     for batch in _batches([by_digest[digest] for digest in sorted(by_digest)]):
-        refused = [group for group in batch if unscorable(group[0].text)]
-        records = [refused_record(item) for group in refused for item in group]
+        refusals = [(item, unscorable(group[0].text)) for group in batch for item in group]
+        records = [blank_record(item, None, *refusal) for item, refusal in refusals if refusal is not None]
         asked = [group for group in batch if not unscorable(group[0].text)]
         for group, answer in zip(asked, endpoint.score([group[0].text for group in asked]), strict=True):
             found, tokens = _finish(group, answer, classifier)
@@ -108,7 +108,7 @@ def _finish(
     group: list[TextItem], answer: ServedTokens | Failed, classifier: TokenClassifier
 ) -> tuple[list[SampleRecord], list[TokenRows]]:
     if isinstance(answer, Failed):
-        return [_error(item, answer.reason) for item in group], []
+        return [blank_record(item, None, "error", answer.reason) for item in group], []
     job = TextJob(group, answer.encoded)
     if not len(answer.logprob):
         # One token and no prefix: nothing can be asked, and nothing is lost.
@@ -140,17 +140,3 @@ def _decided(
 def _stats(answer: ServedTokens, first: int) -> SequenceStats:
     """Statistics of the tokens from `first` on; how long a single text took among others isn't known."""
     return SequenceStats(answer.logprob[first - answer.first :], None, None, None, elapsed_ns=0)
-
-
-def _error(item: TextItem, reason: str) -> SampleRecord:
-    return SampleRecord(
-        sample_id=item.sample_id,
-        kind="text",
-        digest=item.digest,
-        cluster=item.cluster,
-        status="error",
-        reason=reason,
-        bytes=len(item.text.encode()),
-        tags=list(item.tags),
-        text=item.text,
-    )

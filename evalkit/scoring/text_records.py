@@ -13,8 +13,8 @@ from evalkit.metrics.top1 import to_text, top1_outcomes
 from evalkit.metrics.words import WordRule
 from evalkit.runs.records import ClassSums, SampleRecord, SampleStatus
 from evalkit.scoring.engine import SequenceStats, first_undefined
-from evalkit.scoring.jsonl import is_unicode
-from evalkit.scoring.texts import TextItem, unscorable
+from evalkit.scoring.sample_head import sample_head
+from evalkit.scoring.texts import TextItem
 from evalkit.tokenization import EncodedText
 
 _WORST_TOKENS = 8
@@ -103,6 +103,8 @@ def finish_text(
         top1_outcomes=_top1(stats, classes, classifier.names),
         views=by_view,
         worst=_worst(stats.logprob, starts, ends),
+        from_cache=bool(stats.cached_from),
+        cache_runs=sorted(stats.cached_from),
         elapsed_ns=stats.elapsed_ns // len(job.items),
     )
     records = [
@@ -188,37 +190,9 @@ def _worst(
     return [(int(starts[index]), int(ends[index]), float(logprob[index])) for index in order]
 
 
-def refused_record(item: TextItem) -> SampleRecord:
-    """The record of a text that no model can be asked about."""
-    found = unscorable(item.text)
-    status, reason = found if found is not None else ("error", "the text was refused")
-    return SampleRecord(
-        sample_id=item.sample_id,
-        kind="text",
-        digest=item.digest,
-        cluster=item.cluster,
-        status=status,
-        reason=reason,
-        bytes=len(item.text.encode("utf-8", "surrogatepass")),
-        tags=list(item.tags),
-        # A text that isn't Unicode can't be written down again.
-        text=item.text if is_unicode(item.text) else None,
-    )
-
-
 def blank_record(
-    item: TextItem, encoded: EncodedText, status: SampleStatus = "ok", reason: str | None = None
+    item: TextItem, encoded: EncodedText | None, status: SampleStatus = "ok", reason: str | None = None
 ) -> SampleRecord:
-    """The record of an encoded text before any sum."""
-    return SampleRecord(
-        sample_id=item.sample_id,
-        kind="text",
-        digest=item.digest,
-        cluster=item.cluster,
-        status=status,
-        reason=reason,
-        tokens=len(encoded.ids),
-        bytes=encoded.size_bytes,
-        tags=list(item.tags),
-        text=item.text,
-    )
+    """The record of a text before any sum; `encoded` is None where it can't be encoded."""
+    head = sample_head("text", item, item.text, status, reason)
+    return replace(head, tokens=0 if encoded is None else len(encoded.ids), tags=list(item.tags))
