@@ -17,6 +17,7 @@ from trainer.timeline.roles import DEVICE_ROLES, Role, roles_of, step_number
 # Files whose times are further apart than this weren't recorded together.
 _SAME_RECORDING_NS = 3_600_000 * NS_PER_MS
 _SECOND_NS = 1_000 * NS_PER_MS
+_BURST_NS = NS_PER_MS
 # An event further away than this many times the length of all others can't belong to them.
 _FAR = 20
 # Old Kineto traces count in whole microseconds: start and duration are each off by up to one.
@@ -281,6 +282,10 @@ def _evidence(
     """Where the trace tells what the device did: the extent of each file with device rows, without lost windows."""
     windows = [_extent(file) for file in files if _has_device_rows(file, recording)]
     busy = intervals.union_of(computing, communication)
+    if not all(file.complete for file in files):
+        # One occurrence of each operator: inside a burst of operators the pauses are real, between bursts unknown.
+        pause = np.append(np.diff(np.column_stack([busy[:-1, 1], busy[1:, 0]]), axis=1).ravel(), 0)
+        return intervals.union(busy[:, 0], busy[:, 1] + np.where(pause <= _BURST_NS, pause, 0))
     seen = intervals.union(np.array([w[0] for w in windows]), np.array([w[1] for w in windows]))
     return intervals.difference(seen, _lost_windows(steps, lost, busy, computing))
 
