@@ -52,7 +52,7 @@ class Backend(Protocol):
         max_length: longest segment that the model can read.
         vocab_size: token ids lie in [0, vocab_size).
 
-    A backend may also have `batch_positions`: how many positions (rows * row length) it would like in one call.
+    A backend may also have `batch_rows`: how many rows it wants in one call at least, while there are so many.
     """
 
     @property

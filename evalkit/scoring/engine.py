@@ -132,8 +132,8 @@ def score_sequences(
         if part.sequence in open_sequences:
             open_sequences[part.sequence].place(part.window, part.stats)
     yield _completed(open_sequences, sorted(open_sequences))
-    positions = getattr(backend, "batch_positions", _BATCH_POSITIONS)
-    for batch in _batches(pieces, sequences, prefix_token, longest_row, positions):
+    least_rows = getattr(backend, "batch_rows", 1)
+    for batch in _batches(pieces, sequences, prefix_token, longest_row, least_rows):
         wanted = [place for place in batch.placements if _is_missing(place.piece, open_sequences)]
         if not wanted:
             continue
@@ -170,14 +170,14 @@ def _batches(
     sequences: Sequence[IntArray],
     prefix_token: int | None,
     longest_row: int,
-    positions: int,
+    least_rows: int,
 ) -> Iterator[Batch]:
     by_length: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_length.setdefault(row_length_for(piece.window.inputs, longest_row), []).append(piece)
     for row_length in sorted(by_length):
         rows = pack_rows(by_length[row_length], row_length)
-        batch_rows = max(1, min(positions // row_length, len(rows)))
+        batch_rows = min(max(least_rows, _BATCH_POSITIONS // row_length), len(rows))
         yield from build_batches(
             rows, sequences, row_length=row_length, batch_rows=batch_rows, prefix_token=prefix_token
         )
