@@ -1,6 +1,6 @@
 """Evaluation inside training: when to evaluate, on what, and proof that the training isn't touched.
 
-The names below are loaded when they are first asked for: `EvalCallback` needs MindSpore, the others don't.
+The names below are loaded when they are first asked for: `EvalCallback` and `TokenMetric` need MindSpore, the others don't.
 """
 
 from importlib import import_module
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evalkit.training.callback import EvalCallback
     from evalkit.training.evaluation import Validation, validation
+    from evalkit.training.metrics import TokenMetric
     from evalkit.training.record import EvaluationRecord, JsonlSink, MlflowSink, Sink, TensorBoardSink
     from evalkit.training.selection import EarlyStop, KeepBest
     from evalkit.training.triggers import (
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "callback": ("EvalCallback",),
     "evaluation": ("Validation", "validation"),
+    "metrics": ("TokenMetric",),
     "record": ("EvaluationRecord", "JsonlSink", "MlflowSink", "Sink", "TensorBoardSink"),
     "selection": ("EarlyStop", "KeepBest"),
     "triggers": (
@@ -59,6 +61,7 @@ __all__ = [
     "Sink",
     "StepEvent",
     "TensorBoardSink",
+    "TokenMetric",
     "Trigger",
     "Validation",
     "validation",
