@@ -5,7 +5,7 @@ import re
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
 _END = re.compile(r"[.!?]+[\"'”’)\]]*(?=\s)\s+|[。！？；]+[”’」』）]*\s*|\n+")
 # A full stop behind these ends no sentence.
-_ABBREVIATION = re.compile(r"(?:^|[\s(])(?:Mr|Mrs|Ms|Dr|St|No|vs|approx|e\.g|i\.e|cf|[A-Z])\.\s+$")
+_ABBREVIATION = re.compile(r"(?<![A-Za-z0-9])(?:Mr|Mrs|Ms|Dr|St|No|vs|approx|e\.g|i\.e|cf|[A-Z])\.\s+$")
 
 
 def is_chinese(text: str) -> bool:

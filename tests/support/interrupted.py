@@ -27,6 +27,7 @@ name: interrupted
 text:
   data: texts.jsonl
   window: {length: 64, stride: 32, prefix: first}
+  robustness: [{perturb: typos, rate: 0.1}, {perturb: case, to: upper}]
 risk: {data: applications.jsonl, labels: [approve, reject], high_risk: reject}
 dialogues: {include: [talk.yaml], trials: 2, variation: [typos], max_new_tokens: 8}
 gate: {rules: [{metric: perplexity/token, max: 1.0e9, min_coverage: 0.9}]}
