@@ -21,7 +21,7 @@ from evalkit.metrics.text_sums import TextSums
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import SampleRecord
 from evalkit.statistics.intervals import MIN_CLUSTERS
-from evalkit.statistics.paired import ChangeEstimator
+from evalkit.statistics.paired import ChangeEstimator, ChangeKind
 
 HEADLINE = "perplexity/token"
 """The metric that is measured for every tag, to name the worst slice."""
@@ -95,37 +95,36 @@ def _of_slice(
         "texts_compared": len(scored),
         "texts_changed": touched,
     }
-    found = []
-    for name, before, after in _pairs(*sums, respelt=setup.effect == "respelt"):
-        if name not in names:
-            continue
-        full = robustness_name(setup.name, name)
-        reason = before.reason or after.reason
-        if before.estimator is None or after.estimator is None or reason is not None:
-            found.append(NamedEstimator(full, slice=slice, reason=reason, coverage=coverage, details=details))
-            continue
-        change = ChangeEstimator.build(
-            after.estimator, before.estimator, "relative" if spec_for(name).log_scale else "absolute"
+    return [
+        _change(
+            setup.name,
+            name,
+            before,
+            after,
+            NamedEstimator("", slice=slice, coverage=coverage, details=details),
         )
-        values = {"clean": before.estimator.value, "perturbed": after.estimator.value}
-        if not touched:
-            # A perturbation that did nothing shows nothing: it must not read as a model that withstands it.
-            nothing = f"the perturbation changes none of the {len(scored)} texts"
-            found.append(
-                NamedEstimator(full, slice=slice, reason=nothing, coverage=coverage, details=details | values)
-            )
-            continue
-        found.append(
-            NamedEstimator(
-                full,
-                slice=slice,
-                estimator=change,
-                reason=None if change.value is not None else change.reason(),
-                coverage=coverage,
-                details=details | values,
-            )
-        )
-    return found
+        for name, before, after in _pairs(*sums, respelt=setup.effect == "respelt")
+        if name in names
+    ]
+
+
+def _change(
+    perturbation: str, metric: str, before: NamedEstimator, after: NamedEstimator, frame: NamedEstimator
+) -> NamedEstimator:
+    """The change of one metric; `frame` holds what all metrics of a slice share."""
+    frame = replace(frame, name=robustness_name(perturbation, metric))
+    reason = before.reason or after.reason
+    if before.estimator is None or after.estimator is None or reason is not None:
+        return replace(frame, reason=reason)
+    values = {"clean": before.estimator.value, "perturbed": after.estimator.value}
+    frame = replace(frame, details={**frame.details, **values})
+    if not frame.details["texts_changed"]:
+        # A perturbation that did nothing shows nothing: it must not read as a model that withstands it.
+        compared = frame.details["texts_compared"]
+        return replace(frame, reason=f"the perturbation changes none of the {compared} texts")
+    kind: ChangeKind = "relative" if spec_for(metric).log_scale else "absolute"
+    change = ChangeEstimator.build(after.estimator, before.estimator, kind)
+    return replace(frame, estimator=change, reason=None if change.value is not None else change.reason())
 
 
 def _pairs(

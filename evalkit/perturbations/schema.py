@@ -92,7 +92,7 @@ class SwapEntities(_Step):
     def _terms_need_a_glossary(self) -> "SwapEntities":
         if ("terms" in self.entities) != (self.glossary is not None):
             raise ValueError("terms and glossary go together")
-        return self
+        return names_once(self, self.entities, "entities")
 
 
 StepSpec = Typos | Case | FullWidth | Numbers | Dates | Script | DropSentences | Distract | Mix | SwapEntities

@@ -99,7 +99,7 @@ def figures(source: ReportSource) -> list[Figure]:
 
 
 def sections(source: ReportSource) -> list[MetricSection]:
-    """Every metric of the run, by section and unit, in the order of the results."""
+    """Every metric of the clean texts, decisions and dialogues, by section and unit, in the order of the results."""
     # What is measured under perturbations has a table of its own.
     known = {"robustness", *(first for _, _, firsts in _SECTIONS for first in firsts)}
     found = []

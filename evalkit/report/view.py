@@ -179,7 +179,7 @@ def _notices(source: ReportSource) -> Iterator[str]:
 
 
 def _unwatched_regressions(source: ReportSource) -> Iterator[str]:
-    """Metrics whose whole paired interval is worse and that no rule names; statistics of single tokens left out."""
+    """Metrics whose whole paired interval is worse and that no rule names; statistics of single tokens and of perturbed texts left out."""
     if source.comparison is None:
         return
     watched = set() if source.verdict is None else {rule.metric for rule in source.verdict.rules}

@@ -240,6 +240,11 @@ def test_the_plan_names_the_perturbed_texts_and_the_scenario_their_settings(
         ),
         (
             "{perturb: dates}",
+            "{perturb: swap_entities, entities: [numbers, numbers]}",
+            r"text\.robustness\.1: entities names 'numbers' twice",
+        ),
+        (
+            "{perturb: dates}",
             "{perturb: swap_entities, entities: [terms]}",
             r"text\.robustness\.1: terms and glossary go together",
         ),

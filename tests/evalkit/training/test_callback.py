@@ -126,6 +126,22 @@ def test_logits_narrower_than_the_tokenizer_are_refused(check):
         )
 
 
+def test_perturbed_texts_are_measured_at_each_evaluation(check):
+    specs = [{"perturb": "typos", "rate": 0.2}]
+    name = "robustness/typos/perplexity/token"
+    *_, callback = train(
+        check,
+        lambda net: EvalCallback(net, check, [], triggers=[EveryEpoch()], metrics=[name], robustness=specs),
+        epochs=1,
+    )
+    (record,) = callback.records
+    assert record.error is None
+    found = next(metric for metric in record.metrics if metric["slice"] is None)
+    assert found["name"] == name and found["perturbed"] > found["clean"] > 1
+    assert found["value"] == pytest.approx(found["perturbed"] / found["clean"] - 1, rel=1e-12)
+    assert found["interval"]["low"] < found["value"] and found["texts_changed"] > 20
+
+
 @pytest.mark.parametrize("policy", ["continue", "stop"])
 def test_a_failing_evaluation_is_recorded(check, policy, monkeypatch, capsys):
     def fail(*_):
