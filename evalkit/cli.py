@@ -115,6 +115,9 @@ def rescore(run_folder: Path, as_json: bool) -> int:
 @click.option("--out", type=_PATH, help="Keep the run in this folder.")
 @click.option("--tokens", is_flag=True, help="Keep per-token statistics (needs --out).")
 @click.option(
+    "--logits", is_flag=True, help="Keep raw logits (needs --out, and a bundle exported with --logits)."
+)
+@click.option(
     "--window",
     metavar="L/S/PREFIX",
     help="Length, stride and first|every|none  [default: the model's max_length].",
@@ -127,6 +130,7 @@ def score(
     data: Path,
     out: Path | None,
     tokens: bool,
+    logits: bool,
     window: str | None,
     backend: "BackendName",
     no_cache: bool,
@@ -141,9 +145,13 @@ def score(
 
     if tokens and out is None:
         raise InputError("--tokens: per-token statistics need a place; add --out RUN")
+    if logits and out is None:
+        raise InputError("--logits: raw logits need a place; add --out RUN")
     asked = None if window is None else parse_window(window)
     with progress_bars() as progress:
-        results = score_file(model, data, out, asked, tokens, progress, backend, use_cache=not no_cache)
+        results = score_file(
+            model, data, out, asked, tokens, progress, backend, keep_logits=logits, use_cache=not no_cache
+        )
     if as_json:
         print_json(results.to_dict())
     else:

@@ -8,11 +8,9 @@ the answers (classes, views, sums, metrics) is computed anew each time.
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from evalkit.backends.base import Backend, IntArray, RowStats
@@ -22,7 +20,7 @@ from evalkit.cache.identity import scoring_identity
 from evalkit.cache.store import CacheUnusableError, Entry, ResultCache, cache_file
 from evalkit.canonical import canonical_json
 
-_ARRAYS = tuple(item.name for item in fields(RowStats) if item.name != "cached_from")
+_ARRAYS = ("logprob", "entropy", "margin", "rank", "top_id")
 # These must be finite for an answer to be kept: what failed once may come right the next time.
 _FINITE = ("logprob", "entropy", "margin")
 
@@ -161,7 +159,7 @@ def _decode(entry: Entry, shape: tuple[int, ...]) -> RowStats | None:
     """The answer in an entry whose digest is right; None where it doesn't answer a question of this shape."""
     try:
         layout = orjson.loads(entry.layout)
-        arrays: dict[str, npt.NDArray[Any]] = {}
+        arrays: dict[str, Any] = {}
         begin = 0
         for name in _ARRAYS:
             dtype, stored_shape = np.dtype(layout[name][0]), tuple(layout[name][1])

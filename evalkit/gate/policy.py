@@ -8,7 +8,7 @@ from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
 from evalkit.gate.condition import Condition
 from evalkit.metrics.registry import spec_for
-from evalkit.metrics.spec import DECLARED_PREFIXES, MetricSpec
+from evalkit.metrics.spec import MetricSpec, is_declared
 from evalkit.scenario.schema import Policy, Rule
 from evalkit.yaml_source import FieldPath, YamlSource
 
@@ -65,7 +65,7 @@ def rule_problem(
 ) -> tuple[FieldPath, str] | None:
     """The field and what is wrong with it, or None."""
     condition = Condition.of(rule)
-    if rule.metric.startswith(DECLARED_PREFIXES):
+    if is_declared(rule.metric):
         if declared is None:
             return None
         if rule.metric not in declared:

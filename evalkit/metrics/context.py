@@ -68,6 +68,23 @@ class ViewSetup:
 
 
 @dataclass(frozen=True)
+class ClassSetup:
+    """A token class of the user: perplexity/<name> and the other metrics of a class.
+
+    Attributes:
+        name: as in the precedence.
+        reference: where its code is; sha256: of that code, which isn't needed after scoring.
+        action, alarm: see `OwnClass`.
+    """
+
+    name: str
+    reference: str
+    sha256: str
+    action: str
+    alarm: float
+
+
+@dataclass(frozen=True)
 class OwnSetup:
     """A metric of the user: where its code is, and the SHA-256 of that."""
 
@@ -127,7 +144,7 @@ class MetricContext:
         k_values: the k of dialogue/pass_hat_k to report.
         within: share-within-budget questions of the policy: (metric name, milliseconds).
         slices: tags that rules ask for.
-        views, own, business: what the scenario adds to the metrics.
+        views, classes, own, business: what the scenario adds to the metrics.
     """
 
     confidence: float
@@ -140,5 +157,6 @@ class MetricContext:
     within: tuple[tuple[str, float], ...] = ()
     slices: tuple[str, ...] = ()
     views: tuple[ViewSetup, ...] = ()
+    classes: tuple[ClassSetup, ...] = ()
     own: tuple[OwnSetup, ...] = ()
     business: tuple[BusinessSetup, ...] = ()

@@ -7,6 +7,8 @@ from evalkit.metrics.estimators import NamedEstimator
 from evalkit.metrics.text_sums import SumField, TextSums, text_slices
 from evalkit.runs.evidence import Evidence
 
+_NOT_GIVEN = "the backend gives no {} of tokens: an endpoint gives log-probabilities alone"
+
 _MEANS: tuple[tuple[str, SumField], ...] = (
     ("logits/entropy", "entropy"),
     ("logits/margin", "margin"),
@@ -31,7 +33,15 @@ def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimato
 def _of_class(sums: TextSums, name: str | None) -> list[NamedEstimator]:
     suffix = "" if name is None else f"/{name}"
     tokens = sums.class_column(name, "tokens")
-    found = [sums.ratio(f"{stem}{suffix}", sums.class_column(name, field), tokens) for stem, field in _MEANS]
+    found = [
+        sums.null(f"{stem}{suffix}", _NOT_GIVEN.format(field))
+        if sums.lacks(field)
+        else sums.ratio(f"{stem}{suffix}", sums.class_column(name, field), tokens)
+        for stem, field in _MEANS
+    ]
+    if sums.lacks("rank"):
+        found.append(sums.null(f"logits/top_k_accuracy{suffix}", _NOT_GIVEN.format("rank")))
+        return found
     total = math.fsum(tokens)
     top5 = math.fsum(sums.class_column(name, "top5")) / total if total else None
     top1 = sums.class_column(name, "top1")

@@ -10,7 +10,8 @@ from evalkit.metrics.text_sums import TextSums, text_slices
 from evalkit.runs.evidence import Evidence
 
 _CJK = (
-    "the texts hold Chinese or Japanese, which has no words without a declared segmenter; use perplexity/byte"
+    "some texts hold Chinese or Japanese, which has no words without a declared segmenter (`words: {cjk: jieba}` "
+    "segments Chinese, none segments Japanese); use perplexity/byte"
 )
 
 

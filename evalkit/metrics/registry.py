@@ -2,6 +2,7 @@
 
 import difflib
 import math
+from collections.abc import Sequence
 
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import IntervalMethod
@@ -10,6 +11,17 @@ from evalkit.metrics.spec import Family, MetricSpec
 
 # The partition of tokens: the words of the precedence, then the frequency bands, then what no rule reaches.
 TOKEN_CLASSES = ("head", "middle", "long_tail", "oov", "domain", "other")
+
+# Metrics that exist once a class.
+CLASS_METRICS = (
+    "perplexity",
+    "logits/entropy",
+    "logits/margin",
+    "logits/rank",
+    "logits/top_k_accuracy",
+    "calibration/top1_ece",
+    "calibration/top1_brier",
+)
 
 _CLASS = "<class>"
 _ANY = (-math.inf, math.inf)
@@ -57,7 +69,7 @@ SPECS: tuple[MetricSpec, ...] = (
     _perplexity(
         "perplexity/word",
         "5 % above the baseline: as perplexity/token; it is the one to compare across tokenizers.",
-        family="bytes",
+        family="words",
     ),
     _perplexity(
         "perplexity/byte",
@@ -180,6 +192,31 @@ SPECS: tuple[MetricSpec, ...] = (
         _SHARE,
         "above of_the_base_rate: a constant guess would do better; look at the reliability curve.",
     ),
+    *[
+        MetricSpec(
+            name,
+            "share",
+            "lower",
+            "text",
+            "percentile",
+            _SHARE,
+            "above 0.05 and above expected_if_calibrated: the probabilities of the next token overstate or understate; "
+            "compare mean_confidence with accuracy, and mind it before sampling or thresholds rely on them.",
+        )
+        for name in ("calibration/top1_ece", f"calibration/top1_ece/{_CLASS}")
+    ],
+    *[
+        MetricSpec(
+            name,
+            "squared error",
+            "lower",
+            "text",
+            "cluster-bootstrap",
+            _SHARE,
+            "above of_the_base_rate: the confidence says less than the accuracy alone; look at the reliability curve.",
+        )
+        for name in ("calibration/top1_brier", f"calibration/top1_brier/{_CLASS}")
+    ],
     _share(
         "dialogue/pass_hat_k",
         "higher",
@@ -257,9 +294,23 @@ SPECS: tuple[MetricSpec, ...] = (
     ),
 )
 
-_BY_NAME: dict[str, MetricSpec] = {
-    spec.name.replace(_CLASS, token_class): spec for spec in SPECS for token_class in TOKEN_CLASSES
-}
+
+def by_name(specs: Sequence[MetricSpec]) -> dict[str, MetricSpec]:
+    """The declaration of every name, `<class>` spelled out.
+
+    Raises:
+        ValueError: a name is declared twice, so that it would have two directions.
+    """
+    found: dict[str, MetricSpec] = {}
+    for spec in specs:
+        for name in dict.fromkeys(spec.name.replace(_CLASS, token_class) for token_class in TOKEN_CLASSES):
+            if name in found:
+                raise ValueError(f"{name} is declared twice")
+            found[name] = spec
+    return found
+
+
+_BY_NAME = by_name(SPECS)
 
 
 def metric_names() -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalkit.backends.choice import open_backend
+from evalkit.backends.models import open_model
+from evalkit.bundle import Bundle
 from evalkit.cache.backend import cached_backend
 from evalkit.console import Progress, say
 from evalkit.errors import InputError
@@ -19,7 +20,9 @@ from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import in_order, read_evidence, write_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.journal import Journal, JournalContent, reopen_journals
+from evalkit.runs.logits_io import keep_raw_logits
 from evalkit.runs.records import SampleRecord, TurnRecord, WindowRecord
+from evalkit.runs.served import score_whole_texts
 from evalkit.runs.setup import ModelSetup, RunSetup
 from evalkit.runs.tokens_io import write_tokens
 
@@ -38,6 +41,7 @@ def measure(
     *,
     sandbox_address: str | None,
     keep_tokens: bool,
+    keep_logits: bool,
     cache_run_id: str | None,
 ) -> Evidence:
     """Measure what isn't measured yet of one model and write its evidence folder.
@@ -48,7 +52,7 @@ def measure(
         folder: the run folder; journals lie there while the work goes on.
         progress: shows the work.
         sandbox_address: of a running sandbox that `check_sandbox` accepted; None: one is started for this model.
-        keep_tokens: write tokens.parquet too.
+        keep_tokens, keep_logits: write tokens.parquet, logits.parquet too.
         cache_run_id: name of this run in the result cache; None: the cache is neither read nor written.
 
     Raises:
@@ -69,7 +73,9 @@ def measure(
         evidence = in_order(done.samples.values(), done.turns.values())
         _check_whole(setup, evidence, folder.evidence(model.side))
         if keep_tokens:
-            write_tokens(folder.tokens(model.side), journals.tokens)
+            write_tokens(folder.tokens(model.side), journals.tokens, model.classifier.names)
+        if keep_logits:
+            keep_raw_logits(setup, model, folder, evidence, progress)
         write_evidence(folder, model.side, evidence)
     for path in journals.paths:
         path.unlink(missing_ok=True)
@@ -119,7 +125,6 @@ def _score(
     progress.advance(task, len(done.samples))
     rows: list[TokenRows] = []
     with ExitStack() as stack:
-        backend = stack.enter_context(_open_backend(setup, model, cache_run_id))
         journal = stack.enter_context(Journal(journals.samples))
         token_journal = stack.enter_context(Journal(journals.tokens)) if keep_tokens else None
 
@@ -137,10 +142,18 @@ def _score(
         def advance(steps: int) -> None:
             progress.advance(task, steps)
 
+        risk = setup.loaded.scenario.risk
+        tokenizer = model.model.tokenizer
+        if tokenizer is None or model.window is None:
+            score_whole_texts(
+                setup, model, ids, keep, on_tokens=rows.append if keep_tokens else None, progress=advance
+            )
+            return
+        backend = stack.enter_context(_open_backend(setup, model, cache_run_id))
         if setup.texts:
             score_texts(
                 setup.texts,
-                model.bundle.tokenizer,
+                tokenizer,
                 backend,
                 model.window,
                 model.classifier,
@@ -150,11 +163,10 @@ def _score(
                 progress=advance,
                 done=DoneTexts(ids["text"], done.windows),
             )
-        risk = setup.loaded.scenario.risk
         if risk is not None:
             score_decisions(
                 setup.decisions,
-                model.bundle.tokenizer,
+                tokenizer,
                 backend,
                 risk,
                 seed=setup.loaded.scenario.seed,
@@ -167,11 +179,11 @@ def _score(
 def _open_backend(
     setup: RunSetup, model: ModelSetup, cache_run_id: str | None
 ) -> "AbstractContextManager[Backend]":
-    if cache_run_id is None:
-        return nullcontext(open_backend(setup.backend, model.bundle))
-    return cached_backend(
-        setup.backend, model.bundle, cache_run_id, lambda line: say(f"{model.side}: {line}")
-    )
+    measured = model.model
+    # What somebody declares a model to be says nothing certain about its answers: those are asked anew each time.
+    if cache_run_id is None or not isinstance(measured, Bundle):
+        return nullcontext(open_model(setup.backend, measured))
+    return cached_backend(setup.backend, measured, cache_run_id, lambda line: say(f"{model.side}: {line}"))
 
 
 def check_sandbox(setup: RunSetup, address: str) -> None:
@@ -192,7 +204,7 @@ def check_sandbox(setup: RunSetup, address: str) -> None:
         check_server(
             client.describe(),
             _replay_settings(setup),
-            model_digest=candidate.bundle.model_digest,
+            model_digest=candidate.model.model_digest,
             flow_digest=None if flow is None else flow.digest,
         )
 
@@ -250,7 +262,8 @@ def _replay(
         check_sandbox(setup, sandbox_address)
         replay(sandbox_address)
     else:
-        with sandbox_process(model.bundle.path, None if loaded.flow is None else loaded.flow.path) as server:
+        assert isinstance(model.model, Bundle)  # `prepare` refuses the others
+        with sandbox_process(model.model.path, None if loaded.flow is None else loaded.flow.path) as server:
             replay(server.address)
 
 

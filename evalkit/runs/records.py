@@ -22,18 +22,18 @@ class ClassSums:
     Attributes:
         tokens: scored tokens.
         nll: sum of negative log-probabilities.
-        entropy, margin, rank: sums of the per-token statistics.
-        top1, top5: tokens whose rank is at most 1 and 5.
+        entropy, margin, rank: sums of the per-token statistics; None where the backend can't know them.
+        top1, top5: tokens whose rank is at most 1 and 5, or None.
         bytes: bytes that the scored tokens cover.
     """
 
     tokens: int = 0
     nll: float = 0.0
-    entropy: float = 0.0
-    margin: float = 0.0
-    rank: float = 0.0
-    top1: int = 0
-    top5: int = 0
+    entropy: float | None = 0.0
+    margin: float | None = 0.0
+    rank: float | None = 0.0
+    top1: int | None = 0
+    top5: int | None = 0
     bytes: int = 0
 
 
@@ -51,6 +51,7 @@ class SampleRecord:
         bytes, bytes_scored, words: of the source text.
         nll: sum over the scored tokens.
         classes: the partition; its sums add up to the totals exactly.
+        top1_outcomes: for each class that holds a token, confidence and outcome of its tokens (see `evalkit.metrics.top1`).
         views: sums over the tokens of each user-defined view that holds one; they may overlap.
         tags: the user's tags, usable as slices.
         target, label_logprobs, part: only for decisions: the true label, ln p(label | prompt) of each label in the
@@ -74,6 +75,7 @@ class SampleRecord:
     words: int = 0
     nll: float = 0.0
     classes: dict[str, ClassSums] = field(default_factory=dict)
+    top1_outcomes: dict[str, str] = field(default_factory=dict)
     views: dict[str, ClassSums] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
     target: str | None = None
@@ -93,7 +95,8 @@ class WindowRecord:
     Attributes:
         digest: SHA-256 of the text.
         first_scored, end: the tokens that the window newly scores.
-        logprob, entropy, margin: float32, shape (end - first_scored,). rank: int32, the same shape.
+        logprob, entropy, margin: float32, shape (end - first_scored,). rank: int32, the same shape. None where the
+            backend can't know it.
         elapsed_ns: the window's share of the time.
         cached_from: the run that computed it, where it was read from the result cache.
     """
@@ -102,9 +105,9 @@ class WindowRecord:
     first_scored: int
     end: int
     logprob: "npt.NDArray[np.float32]"
-    entropy: "npt.NDArray[np.float32]"
-    margin: "npt.NDArray[np.float32]"
-    rank: "npt.NDArray[np.int32]"
+    entropy: "npt.NDArray[np.float32] | None"
+    margin: "npt.NDArray[np.float32] | None"
+    rank: "npt.NDArray[np.int32] | None"
     elapsed_ns: int
     cached_from: str | None = None
 

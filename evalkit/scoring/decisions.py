@@ -152,7 +152,7 @@ def _score_block(
     for decision in block:
         refusal = _refusal(decision, encoded.get(decision.sample_id), tokenizer, backend)
         if refusal is not None:
-            records[decision.sample_id] = _record(decision, *refusal)
+            records[decision.sample_id] = decision_record(decision, *refusal)
     asked = [decision for decision in usable if decision.sample_id not in records]
     windows = [
         _label_window(text, len(decision.prompt.encode()), tokenizer)
@@ -179,7 +179,7 @@ def _score_block(
         if decision.sample_id in done:
             continue
         of_labels = [stats[position * len(labels) + index] for index in range(len(labels))]
-        records[decision.sample_id] = _scored_record(decision, labels, of_labels)
+        records[decision.sample_id] = scored_record(decision, labels, of_labels)
     return [records[decision.sample_id] for decision in block if decision.sample_id not in done]
 
 
@@ -209,20 +209,23 @@ def _refusal(
     return None
 
 
-def _scored_record(
+def scored_record(
     decision: DecisionItem, labels: Sequence[str], of_labels: Sequence[SequenceStats]
 ) -> SampleRecord:
+    """The record of a decision from the statistics of each label's tokens, in the labels' order."""
     for label, stats in zip(labels, of_labels, strict=True):
+        if stats.failed is not None:
+            return decision_record(decision, "error", f"label {label!r}: {stats.failed}")
         undefined = first_undefined(stats)
         if undefined is not None:
-            return _record(
+            return decision_record(
                 decision, "error", f"the model's {undefined[1]} of label {label!r} is not a finite number"
             )
     logprobs = [from_fixed(int(to_fixed(stats.logprob).sum())) for stats in of_labels]
     true = of_labels[labels.index(decision.target)]
     cached_from = frozenset[str]().union(*(stats.cached_from for stats in of_labels))
     return replace(
-        _record(decision, "ok", None),
+        decision_record(decision, "ok", None),
         tokens=len(true.logprob),
         scored=len(true.logprob),
         nll=-logprobs[labels.index(decision.target)],
@@ -233,7 +236,8 @@ def _scored_record(
     )
 
 
-def _record(decision: DecisionItem, status: SampleStatus, reason: str | None) -> SampleRecord:
+def decision_record(decision: DecisionItem, status: SampleStatus, reason: str | None) -> SampleRecord:
+    """The record of a decision before any log-probability."""
     head = sample_head("risk", decision, decision.prompt, status, reason)
     return replace(head, target=decision.target)
 

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,23 +16,28 @@ from evalkit.scoring.windows import Window
 # enough to keep the logits of a large vocabulary small.
 _BATCH_POSITIONS = 1024
 
+_STATISTICS = ("logprob", "entropy", "margin", "rank")
+
 
 @dataclass(frozen=True)
 class SequenceStats:
-    """Statistics of the asked tokens of one sequence, in order; each of shape (asked,).
+    """Statistics of the asked tokens of one sequence, in order; each of shape (asked,), or None where the backend
+    can't know it.
 
     Attributes:
         logprob, entropy, margin: float32, natural logarithms.
         rank: int32, 1 is best.
         elapsed_ns: this sequence's share of the backend's time.
+        failed: why the backend gave no statistics; then the arrays mean nothing.
         cached_from: runs that computed some of it, where it was read from the result cache.
     """
 
     logprob: Float32Array
-    entropy: Float32Array
-    margin: Float32Array
-    rank: IntArray
+    entropy: Float32Array | None
+    margin: Float32Array | None
+    rank: IntArray | None
     elapsed_ns: int
+    failed: str | None = None
     cached_from: frozenset[str] = frozenset()
 
 
@@ -58,25 +64,33 @@ class _Partial:
         self.first = windows[0].first_scored
         self.missing = {window.first_scored for window in windows}
         # Arrays come with the first window: a block has many sequences that wait and few that are under way.
-        self.real = np.empty((3, 0), dtype=np.float32)
-        self.rank = np.empty(0, dtype=np.int32)
+        self.arrays: dict[str, npt.NDArray[Any] | None] = {}
         self.elapsed_ns = 0
+        self.failed: str | None = None
         self.cached_from: frozenset[str] = frozenset()
 
     def place(self, window: Window, stats: SequenceStats) -> None:
-        if not self.rank.size:
-            self.real = np.empty((3, self.asked), dtype=np.float32)
-            self.rank = np.empty(self.asked, dtype=np.int32)
+        given = {name: getattr(stats, name) for name in _STATISTICS}
+        if not self.arrays:
+            self.arrays = {
+                name: None if values is None else np.empty(self.asked, dtype=values.dtype)
+                for name, values in given.items()
+            }
         target = slice(window.first_scored - self.first, window.end - self.first)
-        self.real[:, target] = stats.logprob, stats.entropy, stats.margin
-        self.rank[target] = stats.rank
+        for name, whole in self.arrays.items():
+            if whole is not None:
+                whole[target] = given[name]
         self.elapsed_ns += stats.elapsed_ns
+        self.failed = self.failed or stats.failed
         self.cached_from |= stats.cached_from
         self.missing.remove(window.first_scored)
 
     def stats(self) -> SequenceStats:
         return SequenceStats(
-            self.real[0], self.real[1], self.real[2], self.rank, self.elapsed_ns, self.cached_from
+            **self.arrays,  # type: ignore[arg-type]
+            elapsed_ns=self.elapsed_ns,
+            failed=self.failed,
+            cached_from=self.cached_from,
         )
 
 
@@ -118,19 +132,21 @@ def score_sequences(
         if part.sequence in open_sequences:
             open_sequences[part.sequence].place(part.window, part.stats)
     yield _completed(open_sequences, sorted(open_sequences))
-    for batch in _batches(pieces, sequences, prefix_token, longest_row):
+    positions = getattr(backend, "batch_positions", _BATCH_POSITIONS)
+    for batch in _batches(pieces, sequences, prefix_token, longest_row, positions):
         wanted = [place for place in batch.placements if _is_missing(place.piece, open_sequences)]
         if not wanted:
             continue
         begin = time.perf_counter_ns()
         stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
         elapsed = time.perf_counter_ns() - begin
-        parts = _cut(wanted, stats, elapsed)
+        parts = _cut(wanted, batch, stats, elapsed)
         for part in parts:
             open_sequences[part.sequence].place(part.window, part.stats)
         finished = _completed(open_sequences, dict.fromkeys(part.sequence for part in parts))
         if on_windows is not None:
-            on_windows([part for part in parts if part.sequence in open_sequences])
+            # A window that failed isn't kept: an attempt that goes on later asks for it again.
+            on_windows([part for part in parts if part.sequence in open_sequences and not part.stats.failed])
         yield finished
     if open_sequences:
         raise AssertionError(f"{len(open_sequences)} sequences were not scored whole")
@@ -150,20 +166,26 @@ def _completed(
 
 
 def _batches(
-    pieces: Sequence[Piece], sequences: Sequence[IntArray], prefix_token: int | None, longest_row: int
+    pieces: Sequence[Piece],
+    sequences: Sequence[IntArray],
+    prefix_token: int | None,
+    longest_row: int,
+    positions: int,
 ) -> Iterator[Batch]:
     by_length: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_length.setdefault(row_length_for(piece.window.inputs, longest_row), []).append(piece)
     for row_length in sorted(by_length):
         rows = pack_rows(by_length[row_length], row_length)
-        batch_rows = max(1, min(_BATCH_POSITIONS // row_length, len(rows)))
+        batch_rows = max(1, min(positions // row_length, len(rows)))
         yield from build_batches(
             rows, sequences, row_length=row_length, batch_rows=batch_rows, prefix_token=prefix_token
         )
 
 
-def _cut(placements: Sequence[Placement], stats: RowStats, elapsed_ns: int) -> list[WindowStats]:
+def _cut(
+    placements: Sequence[Placement], batch: Batch, stats: RowStats, elapsed_ns: int
+) -> list[WindowStats]:
     """The statistics of each placed window, with its share of the time."""
     fed = sum(placement.piece.window.inputs for placement in placements)
     cached_from = frozenset(() if stats.cached_from is None else (stats.cached_from,))
@@ -172,12 +194,14 @@ def _cut(placements: Sequence[Placement], stats: RowStats, elapsed_ns: int) -> l
         window = placement.piece.window
         stop = placement.column + window.inputs
         source = (placement.row, slice(stop - window.scored, stop))
+        segment = int(batch.segments[placement.row, placement.column])
         own = SequenceStats(
             stats.logprob[source],
-            stats.entropy[source],
-            stats.margin[source],
-            stats.rank[source],
+            None if stats.entropy is None else stats.entropy[source],
+            None if stats.margin is None else stats.margin[source],
+            None if stats.rank is None else stats.rank[source],
             elapsed_ns * window.inputs // fed,
+            stats.failed.get((placement.row, segment)),
             cached_from,
         )
         parts.append(WindowStats(placement.piece.sequence, window, own))
@@ -186,12 +210,14 @@ def _cut(placements: Sequence[Placement], stats: RowStats, elapsed_ns: int) -> l
 
 def first_undefined(stats: SequenceStats) -> tuple[int, str] | None:
     """Index and name of the first statistic that is NaN or infinite, or None."""
-    named: tuple[tuple[str, npt.NDArray[np.float32]], ...] = (
+    named: tuple[tuple[str, npt.NDArray[np.float32] | None], ...] = (
         ("log-probability", stats.logprob),
         ("entropy", stats.entropy),
         ("margin", stats.margin),
     )
     for name, values in named:
+        if values is None:
+            continue
         finite = np.isfinite(values)
         if not finite.all():
             return int(np.argmin(finite)), name

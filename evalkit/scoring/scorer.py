@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 
 from evalkit.backends.base import Backend, IntArray
 from evalkit.metrics.token_classes import TokenClassifier
-from evalkit.metrics.words import count_words
 from evalkit.runs.records import SampleRecord, WindowRecord
 from evalkit.scenario.schema import Window as WindowPolicy
 from evalkit.scoring.blocks import content_blocks
@@ -122,7 +121,9 @@ def _score_block(
         else:
             # One token and no prefix: nothing can be asked, and nothing is lost.
             unasked += [
-                replace(blank_record(item, job.encoded), unconditioned=1, words=count_words(item.text))
+                replace(
+                    blank_record(item, job.encoded), unconditioned=1, words=classifier.words.count(item.text)
+                )
                 for item in job.items
             ]
     yield unasked, []
@@ -167,7 +168,7 @@ def _kept_windows(
                     record.margin,
                     record.rank,
                     record.elapsed_ns,
-                    frozenset(() if record.cached_from is None else (record.cached_from,)),
+                    cached_from=frozenset(() if record.cached_from is None else (record.cached_from,)),
                 )
                 yield WindowStats(index, window, stats)
 

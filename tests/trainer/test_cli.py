@@ -95,6 +95,10 @@ def test_missing_and_broken_inputs(tmp_path):
         (("export", ".", "--out", "b"), "neither a checkpoint nor a run"),
         (("generate", "none", "--prompt", "a"), "none: no such checkpoint folder"),
         (("generate", "none", "--prompt", "a", "--top-p", "0"), "--top-p"),
+        (("export", "none", "--out", "b", "--static", "8"), "--static 8: give ROWSxLENGTH, as in 8x256"),
+        (("export", "none", "--out", "b", "--parity-tolerance", "nan"), "none: no such checkpoint folder"),
+        (("generate", "none", "--prompt", "a", "--backend", "tvm"), "--backend"),
+        (("convert", "none", "--out", "b", "--to", "gguf"), "--to"),
         (("train",), "CONFIG"),
         (("tune",), "tune"),
     ],
@@ -111,4 +115,8 @@ def test_air_and_unknown_formats_are_refused(tiny_run, tmp_path):
     fails_in_one_line(
         trainer("export", tiny_run, "--out", tmp_path / "b", "--format", "mindir,pickle"),
         "choose from mindir, onnx",
+    )
+    fails_in_one_line(
+        trainer("export", tiny_run, "--out", tmp_path / "b", "--parity-tolerance", "nan"),
+        "a finite number is needed",
     )

@@ -44,6 +44,10 @@ def test_sample_sizes_occur_in_no_size_of_the_model():
 def test_the_bundle_holds_both_and_stores_the_parity(tiny_run, tiny_export, tmp_path):
     bundle = export_bundle(read_checkpoint(tiny_run), tmp_path / "b", formats=["mindir", "onnx"])
     assert bundle.manifest.graphs["score_onnx"].format == "onnx"
+    assert bundle.manifest.graphs["prefill_onnx"] == bundle.manifest.graphs["decode_onnx"]
+    assert bundle.manifest.graphs["decode_onnx"].inputs == bundle.manifest.graphs["decode"].inputs
+    assert bundle.manifest.parity["decode_onnx"].tokens == bundle.manifest.parity["decode"].tokens
+    assert bundle.manifest.parity["decode_onnx"].max_abs_logprob_diff < 1e-4
     assert bundle.manifest.parity["score_onnx"].max_abs_logprob_diff < 1e-4
     assert bundle.manifest.parity["score_onnx"].tokens == bundle.manifest.parity["score"].tokens
     plain = export_bundle(read_checkpoint(tiny_run), tmp_path / "plain")
@@ -52,7 +56,10 @@ def test_the_bundle_holds_both_and_stores_the_parity(tiny_run, tiny_export, tmp_
 
 @pytest.mark.parametrize(
     ("formats", "message"),
-    [(["onnx"], "needs its MindIR graphs; use mindir,onnx"), (["mindir", "tflite"], "tflite: unknown")],
+    [
+        (["onnx"], "needs its MindIR graphs; use mindir,onnx"),
+        (["mindir", "tflite"], "tflite: unknown; choose from mindir, onnx, air"),
+    ],
 )
 def test_formats_that_make_no_bundle(tiny_run, tmp_path, formats, message):
     with pytest.raises(InputError, match=message):

@@ -34,10 +34,10 @@ def require_onnx() -> None:
 def export_onnx(
     graph: "nn.Cell", spec: ModelSpec, inputs: list[GraphPort], outputs: list[GraphPort], file: Path
 ) -> None:
-    """Write a score graph as one ONNX file whose rows and row length are dynamic.
+    """Write a graph of whole rows as one ONNX file whose rows and row length are dynamic.
 
     Args:
-        graph: int32 [rows, length] inputs, outputs of the same shape.
+        graph: int32 [rows, length] inputs; the shapes of its outputs begin so.
         spec: of its model.
         inputs, outputs: names in call order.
         file: to write.
@@ -102,7 +102,8 @@ def _rename_outputs(graph: "GraphProto", names: list[str]) -> None:
 
 def _make_dynamic(graph: "GraphProto", rows: int, length: int) -> None:
     for port in (*graph.input, *graph.output):
-        for dimension, axis in zip(port.type.tensor_type.shape.dim, _AXES, strict=True):
+        # Raw logits have a third axis, the vocabulary.
+        for dimension, axis in zip(port.type.tensor_type.shape.dim, _AXES, strict=False):
             dimension.dim_param = axis
     patch = _ShapePatch(graph, rows, length)
     for node in list(graph.node):
