@@ -229,3 +229,32 @@ def test_the_result_cache_is_shown_and_cleared(folder: Path, tiny_bundle: Path, 
     refused(evalkit("cache"), "result_cache.sqlite3", "evalkit cache --clear")
     assert "total: 0 batches" in evalkit("cache", "--clear").stdout
     assert list(own_home.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_progress_bar_where_stderr_is_a_terminal(folder: Path, tiny_bundle: Path) -> None:
+    import os
+    import pty
+
+    ours, theirs = pty.openpty()
+    words = ["score", "--model", str(tiny_bundle), "--data", str(folder / "texts.jsonl"), "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evalkit", *words], stdout=subprocess.PIPE, stderr=theirs, text=True
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:
+            # The other end is closed: the process is over.
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert process.stdout is not None
+    json.loads(process.stdout.read())
+    process.stdout.close()
+    assert process.wait() == 0
+    assert b"candidate: scoring" in shown and b"2/2" in shown
