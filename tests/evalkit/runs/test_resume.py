@@ -58,8 +58,11 @@ def test_killed_at_5_random_bytes_of_the_journal(interrupted: Interrupted, tmp_p
 
 
 @pytest.mark.slow
-def test_killed_at_100_random_bytes_of_the_journal(interrupted: Interrupted, tmp_path: Path) -> None:
-    check_torn_runs(interrupted, tmp_path, seed=2, times=100)
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
+def test_killed_at_100_random_bytes_of_the_journal(
+    interrupted: Interrupted, tmp_path: Path, seed: int
+) -> None:
+    check_torn_runs(interrupted, tmp_path, seed, times=25)
 
 
 def evalkit(*words: object) -> "subprocess.Popen[str]":
