@@ -141,7 +141,7 @@ def test_a_cache_that_breaks_on_the_way_is_told_too(
     whole = score(data, tiny_bundle, tmp_path / "whole", use_cache=False)
     score(data, tiny_bundle, tmp_path / "first")
     with closing(sqlite3.connect(cache_file())) as database, database:
-        database.execute("ALTER TABLE entries RENAME COLUMN payload TO other")
+        database.execute("ALTER TABLE answers RENAME COLUMN payload TO other")
     capsys.readouterr()
     folder = score(data, tiny_bundle, tmp_path / "second")
     assert "not used any more, no such column: payload" in capsys.readouterr().err
