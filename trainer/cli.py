@@ -2,12 +2,14 @@
 
 import json
 import math
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import click
 
 from evalkit.console import run, say
-from evalkit.errors import InputError
+from evalkit.errors import IncompleteError, InputError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,10 +23,11 @@ def cli() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder; default: the configuration's `out`."
 )
+@click.option("--resume", is_flag=True, help="Go on from the newest whole checkpoint in the run folder.")
+@click.option("--profile", is_flag=True, help="Record MindSpore's profiler into the run folder's profile/.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def train(config: Path, out: Path | None, as_json: bool) -> None:
+def train(config: Path, out: Path | None, resume: bool, profile: bool, as_json: bool) -> None:
     """Train from CONFIG.yaml; writes checkpoints/step-N/ and log.jsonl into the run folder."""
-    from evalkit.errors import InputError
     from trainer.config import load_config
 
     settings = load_config(config)
@@ -34,7 +37,12 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
         out = config.parent / settings.out
     from trainer.loop import train as train_model
 
-    summary = train_model(settings, config.parent, out)
+    try:
+        # A callback may print; stdout is for the result alone.
+        with redirect_stdout(sys.stderr):
+            summary = train_model(settings, config.parent, out, resume=resume, profile=profile)
+    except IncompleteError as error:
+        raise IncompleteError(f"{error}; go on with `trainer train {config} --out {out} --resume`") from None
     if as_json:
         result = {
             "checkpoint": str(summary.checkpoint),

@@ -9,7 +9,7 @@ import yaml
 from evalkit.errors import InputError
 from tests.trainer.fixtures import CONFIG
 from trainer.config import load_config
-from trainer.optimizer import learning_rate
+from trainer.schedule import learning_rate
 
 CONTRACT = """\
 version: 1

@@ -1,6 +1,7 @@
 """Weights into and out of a model: seeded start values, safetensors files."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ _DEVIATION, _WIDTH = 0.02, 768
 
 Weights = dict[str, npt.NDArray[np.float32]]
 
+VOCABULARY_TABLES = ("model.embed_tokens.weight", "lm_head.weight")
+
 
 def initialise(model: nn.Cell, spec: ModelSpec, seed: int) -> None:
     """Draw start values as GPT-2 does; equal seeds give equal values.
@@ -31,13 +34,27 @@ def initialise(model: nn.Cell, spec: ModelSpec, seed: int) -> None:
             continue
         ends_branch = parameter.name.endswith(("o_proj.weight", "down_proj.weight"))
         scale = deviation / math.sqrt(2 * spec.layers) if ends_branch else deviation
-        values = generator.normal(0.0, scale, parameter.shape).astype(np.float32)
-        parameter.set_data(Tensor(values))
+        rows = spec.vocab_size if parameter.name in VOCABULARY_TABLES else parameter.shape[0]
+        values = generator.normal(0.0, scale, (rows, *parameter.shape[1:])).astype(np.float32)
+        parameter.set_data(Tensor(with_padding(values, parameter.shape)))
 
 
 def weights_of(model: nn.Cell) -> Weights:
     """Copies of all parameters by name."""
     return {parameter.name: parameter.asnumpy().copy() for parameter in model.get_parameters()}
+
+
+def with_padding(values: npt.NDArray[np.float32], shape: Sequence[int]) -> npt.NDArray[np.float32]:
+    """A vocabulary table filled up with zero rows to `shape`; anything else as it is."""
+    return np.pad(values, [(0, shape[0] - len(values)), *[(0, 0)] * (values.ndim - 1)])
+
+
+def without_padding(weights: Weights, vocab_size: int) -> Weights:
+    """The vocabulary's tables cut to the words that there are; their names end in that of a table."""
+    return {
+        name: value[:vocab_size] if name.endswith(VOCABULARY_TABLES) else value
+        for name, value in weights.items()
+    }
 
 
 def weights_bytes(weights: Weights) -> bytes:
