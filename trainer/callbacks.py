@@ -50,8 +50,8 @@ class TrainingEvents:
     """Tells callbacks what happens, in Model.train's order; use it as a context manager.
 
     on_train_begin; then for each epoch on_train_epoch_begin, for each step on_train_step_begin and
-    on_train_step_end, on_train_epoch_end; on_train_end. A step belongs to the epoch of its first batch. During a
-    validation on_eval_begin and on_eval_end.
+    on_train_step_end, on_train_epoch_end; on_train_end. A step belongs to the epoch of its first batch. There are no
+    on_eval events; `eval_results` and `metrics` stand in the arguments as in Model.fit.
 
     `RunContext.original_args()` holds what Model.train puts there. `net_outputs` is (loss, overflow, scale), three
     Tensors on the host, the scale after the step's update, as from `nn.TrainOneStepWithLossScaleCell`.
@@ -142,13 +142,8 @@ class TrainingEvents:
         self._fire("on_train_step_end")
 
     def evaluated(self, mean_loss: float | None) -> None:
-        """After a validation: `eval_results` as Model.fit gives it, the mean loss over all tokens."""
-        if not self._active:
-            return
-        self.arguments.update(mode="eval", eval_results={"eval_loss": mean_loss}, metrics={"loss": mean_loss})
-        self._fire("on_eval_begin")
-        self._fire("on_eval_end")
-        self.arguments.mode = "train"
+        """After a validation: the mean loss over all its tokens, where Model.fit puts it, until the epoch ends."""
+        self.arguments.update(eval_results={"eval_loss": mean_loss}, metrics={"loss": mean_loss})
 
     def saved(self, number: int, folder: Path) -> None:
         """After a checkpoint was written."""
@@ -158,6 +153,8 @@ class TrainingEvents:
         """After the last step of an epoch, or of the run."""
         if self._epoch is not None:
             self._fire("on_train_epoch_end")
+            for key in ("eval_results", "metrics"):
+                self.arguments.pop(key, None)
         self._epoch = None
 
     def train_end(self) -> None:

@@ -22,7 +22,7 @@ META = "checkpoint.json"
 PROBE = "probe.npz"
 STATE = "state.safetensors"
 
-_STEP_FOLDER = re.compile(r"step-(\d+)")
+_STEP_FOLDER = re.compile(r"step-([1-9]\d*)", re.ASCII)
 _CONDEMNED = ".removed-"
 
 

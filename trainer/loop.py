@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,11 +20,12 @@ from trainer.config import TrainConfig
 from trainer.data.cursor import Cursor
 from trainer.data.packing import Batch
 from trainer.data.pipeline import TrainingData, prepare
+from trainer.debugging import LayerWatch
 from trainer.processes import Processes, start_processes
 from trainer.profiling import StepProfiler
 from trainer.progress import training_progress
 from trainer.resume import find_checkpoint
-from trainer.run_log import EVALUATIONS, LOG, JsonLines, check_complete, claimed, open_lines, storing
+from trainer.run_log import RunLogs, claimed, open_logs, storing
 from trainer.saving import Counters, Saver
 from trainer.setup import build_step, check_model
 from trainer.step import StepResult, TrainStep
@@ -106,9 +107,14 @@ def train(
             events = TrainingEvents(used, config, data, train_step)
             profiler = StepProfiler(out / "profile", config.profile) if profile else None
             run = _Run(config, data, train_step, validation, saver, processes, events, profiler)
-            with _run_folder(out, found, processes) as (log, evaluations):
-                counters = run.begin(found, out, resume=resume)
-                run.run(counters, log, evaluations)
+            counters = run.begin(found, out, resume=resume)
+            own = (
+                open_logs(out, counters.step, shapes=config.debug)
+                if processes.writes
+                else nullcontext(RunLogs())
+            )
+            with own as logs:
+                run.run(counters, logs)
     except KeyboardInterrupt:
         raise IncompleteError(f"interrupted; {kept_checkpoint(out)}") from None
     return TrainSummary(
@@ -119,23 +125,6 @@ def train(
         perplexity=validation.perplexity,
         seconds=time.monotonic() - started,
     )
-
-
-@contextmanager
-def _run_folder(
-    out: Path, found: Checkpoint | None, processes: Processes
-) -> Iterator[tuple[JsonLines | None, JsonLines | None]]:
-    """The logs, cut back to the checkpoint; none in processes that don't write."""
-    if not processes.writes:
-        yield None, None
-        return
-    steps = 0 if found is None or found.meta.resume is None else found.meta.resume.step
-    check_complete(out / LOG, steps)
-    with (
-        open_lines(out / LOG, steps) as log,
-        open_lines(out / EVALUATIONS, steps) as evaluations,
-    ):
-        yield log, evaluations
 
 
 class _Run:
@@ -154,6 +143,7 @@ class _Run:
     ) -> None:
         self.config, self.data, self.train_step, self.validation = config, data, step, validation
         self.saver, self.processes, self.events, self.profiler = saver, processes, events, profiler
+        self.watch: LayerWatch | None = None
 
     def begin(self, found: Checkpoint | None, out: Path, *, resume: bool) -> Counters:
         """Take up the checkpoint, if there is one."""
@@ -170,11 +160,14 @@ class _Run:
         self.saver.settle_best()
         return counters
 
-    def run(self, counters: Counters, log: JsonLines | None, evaluations: JsonLines | None) -> None:
+    def run(self, counters: Counters, logs: RunLogs) -> None:
         """All steps that are left."""
+        if self.config.debug:
+            self.watch = LayerWatch(self.train_step.network, logs.shapes)
         stream = self.data.batches(self.processes.data_config(self.config), counters.next_batch)
         began = time.monotonic_ns() - counters.elapsed_ns
-        with training_progress(self.config.steps) as progress, self.events as events:
+        recording = nullcontext() if self.profiler is None else closing(self.profiler)
+        with training_progress(self.config.steps) as progress, self.events as events, recording:
             events.train_begin(counters.step)
             stopping = False
             while counters.step < self.config.steps and not stopping:
@@ -183,8 +176,8 @@ class _Run:
                 scale = self.train_step.scale.value
                 result = self._step(counters, places[0].epoch, batches)
                 now = time.monotonic_ns() - began
-                if log is not None:
-                    log.write(_log_entry(counters, places[0].epoch, batches, result, now))
+                if logs.log is not None:
+                    logs.log.write(_log_entry(counters, places[0].epoch, batches, result, now))
                     progress.step(counters.step, counters.loss, counters.tokens)
                 counters.elapsed_ns = now
                 self._check(result, counters)
@@ -196,15 +189,12 @@ class _Run:
                 )
                 if record is not None:
                     events.evaluated(self.validation.mean_loss)
-                    if evaluations is not None:
-                        evaluations.write(record)
+                    if logs.evaluations is not None:
+                        logs.evaluations.write(record)
                 events.step_end(result)
                 stopping = self.processes.any(events.stop_requested)
                 if stopping or self.saver.due(counters.step, record is not None):
-                    for lines in (log, evaluations):
-                        if lines is not None:
-                            # What a checkpoint counts must be in the logs, also after a power cut.
-                            lines.sync()
+                    logs.sync()  # what a checkpoint counts is in the logs, also after a power cut
                     if self.processes.writes:
                         events.saved(counters.step, self.saver.save(counters))
             events.epoch_end()
@@ -215,6 +205,8 @@ class _Run:
         self.events.step_begin(counters.step, epoch, batches)
         if self.profiler is not None:
             self.profiler.before(counters.step)
+        if self.watch is not None:
+            self.watch.begin(counters.step)
         own = [self.processes.share(batch, self.config.batch_size) for batch in batches]
         result = self.train_step(counters.step, own, sum(float(batch.weights.sum()) for batch in batches))
         if self.profiler is not None:

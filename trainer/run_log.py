@@ -3,7 +3,8 @@
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import orjson
 from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 
-LOG, EVALUATIONS, BEST = "log.jsonl", "evaluations.jsonl", "best.json"
+LOG, EVALUATIONS, SHAPES, BEST = "log.jsonl", "evaluations.jsonl", "shapes.jsonl", "best.json"
 
 
 class JsonLines:
@@ -40,14 +41,38 @@ class JsonLines:
         self._stream.close()
 
 
+@dataclass(frozen=True)
+class RunLogs:
+    """The logs that a process writes: none of them where another process of the run does.
+
+    Attributes:
+        log: a record a step.
+        evaluations: a record a validation.
+        shapes: in debug mode, a record a layer.
+    """
+
+    log: JsonLines | None = None
+    evaluations: JsonLines | None = None
+    shapes: JsonLines | None = None
+
+    def sync(self) -> None:
+        """Wait until log and evaluations are on the disk."""
+        for lines in (self.log, self.evaluations):
+            if lines is not None:
+                lines.sync()
+
+
 @contextmanager
-def open_lines(path: Path, keep_until: int) -> Iterator[JsonLines]:
-    """A `JsonLines` for the length of a block."""
-    lines = JsonLines(path, keep_until)
-    try:
-        yield lines
-    finally:
-        lines.close()
+def open_logs(out: Path, steps: int, *, shapes: bool) -> Iterator[RunLogs]:
+    """The logs of a run that goes on after `steps` steps, cut back to them, for the length of a block.
+
+    Raises:
+        InputError: the log doesn't hold each of those steps.
+    """
+    check_complete(out / LOG, steps)
+    names = (LOG, EVALUATIONS, SHAPES) if shapes else (LOG, EVALUATIONS)
+    with ExitStack() as stack:
+        yield RunLogs(*(stack.enter_context(closing(JsonLines(out / name, steps))) for name in names))
 
 
 def check_complete(path: Path, steps: int) -> None:

@@ -8,6 +8,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, dtype, nn, ops
 
+from evalkit.errors import InputError
 from trainer.config import TrainConfig
 from trainer.data.packing import Batch
 from trainer.loss_scale import GlobalNorm, LossScale
@@ -180,6 +181,8 @@ class TrainStep(nn.Cell):  # type: ignore[misc]
         grad_norm = float(self._norm(*gradients).asnumpy()) / used_scale
         loss = math.fsum(float(part_loss.asnumpy()) for part_loss in losses)
         ok = math.isfinite(grad_norm) and math.isfinite(loss)
+        if not ok and self.config.debug:
+            raise InputError(f"step {step}: {self._culprits(gradients)}; the loss is {loss:g}")
         if ok:
             clip = min(1.0, self.config.optimizer.clip_norm / (grad_norm + 1e-6))
             self._update(Tensor(np.float32(clip / used_scale)), *self.optimizer.scalars(rate), *gradients)
@@ -192,6 +195,14 @@ class TrainStep(nn.Cell):  # type: ignore[misc]
             grad_norm=grad_norm if ok else None,
             learning_rate=rate,
         )
+
+    def _culprits(self, gradients: tuple[Tensor, ...]) -> str:
+        names = [
+            parameter.name
+            for parameter, gradient in zip(self.optimizer.parameters, gradients, strict=True)
+            if not np.isfinite(gradient.asnumpy()).all()
+        ]
+        return f"gradients that aren't finite: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
 
     def perplexity(self, batches: Sequence[Batch]) -> float | None:
         """Token perplexity exp(Σ nll / Σ tokens) of validation batches; None where it isn't finite.

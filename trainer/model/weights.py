@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save
 
 from evalkit.bundle import ModelSpec
 from evalkit.errors import InputError
+from trainer.model.decoder import CausalLM
 
 # GPT-2's deviation, and the width that it was chosen for: a narrower layer sums fewer terms and needs larger ones.
 _DEVIATION, _WIDTH = 0.02, 768
@@ -62,8 +63,8 @@ def weights_bytes(weights: Weights) -> bytes:
     return bytes(save({name: weights[name] for name in sorted(weights)}, metadata={"format": "ms"}))
 
 
-def load_weights(model: nn.Cell, path: Path) -> None:
-    """Fill every parameter of `model` from the safetensors file at `path`.
+def load_weights(model: CausalLM, path: Path) -> None:
+    """Fill every parameter of `model` from the safetensors file at `path`, which holds no padding.
 
     Raises:
         InputError: not a safetensors file, or names, shapes or types that don't fit the model.
@@ -80,9 +81,8 @@ def load_weights(model: nn.Cell, path: Path) -> None:
             f"{path}: {surplus[0]}: unknown to the model; the weights belong to another architecture"
         )
     for name, parameter in parameters.items():
-        value = weights[name]
-        if value.shape != tuple(parameter.shape) or value.dtype != np.float32:
-            raise InputError(
-                f"{path}: {name}: {value.dtype} {value.shape}, the model needs float32 {tuple(parameter.shape)}"
-            )
-        parameter.set_data(Tensor(value))
+        value, shape = weights[name], tuple(parameter.shape)
+        needed = (model.vocab_size, *shape[1:]) if name in VOCABULARY_TABLES else shape
+        if value.shape != needed or value.dtype != np.float32:
+            raise InputError(f"{path}: {name}: {value.dtype} {value.shape}, the model needs float32 {needed}")
+        parameter.set_data(Tensor(with_padding(value, shape)))
