@@ -9,6 +9,7 @@ from trainer.configuration.parallel import check_vocabulary
 from trainer.model.decoder import CausalLM
 from trainer.model.weights import initialise
 from trainer.precision import apply_precision, check_precision
+from trainer.recompute import apply_recompute
 from trainer.step import TrainStep
 
 # Float32 weight, gradient and two moments of Adam.
@@ -43,6 +44,7 @@ def build_step(config: TrainConfig, spec: ModelSpec, rank: int) -> TrainStep:
     model = CausalLM(spec, config.model.dropout, config.model.vocab_multiple)
     initialise(model, spec, config.seed)
     apply_precision(model, config.precision)
+    apply_recompute(model, config.parallel)
     model.set_train(True)
     return TrainStep(model, config, rank)
 

@@ -24,8 +24,8 @@ class ParallelConfig(Strict):
         pipeline: stages that share the layers.
         micro_batches: parts into which a stage cuts its batch.
         optimizer_shard: replicas share the optimizer's moments (ZeRO stage 1).
-        recompute: activations that are computed again in the backward pass: none, the attention weights (selective),
-            all of a layer (full), or all of a run of layers.
+        recompute: activations that are computed again in the backward pass: none, the attention of each layer
+            (selective), all of each layer (full), or runs of layers as one.
         enable_alltoall: redistribute with AllToAll instead of AllGather and slicing.
         fully_use_devices: strategies that MindSpore searches must use every device.
         elementwise_op_strategy_follow: element-wise operators take the strategy of the operator before them.
