@@ -18,7 +18,9 @@ class Role(IntEnum):
     OTHER = 0
     COMPUTE = 1
     COMMUNICATION = 2
-    COMMUNICATION_TASK = 3  # the tasks inside a communication kernel: listed a second time, never counted as time
+    COMMUNICATION_TASK = (
+        3  # the tasks inside a communication kernel: listed a second time, never counted as time
+    )
     COPY = 4
     WAIT = 5  # synchronisation on the device: no work (a report counted it as kernels)
     STEP = 6
@@ -36,7 +38,8 @@ _COMMUNICATION_NAME = re.compile(
     re.IGNORECASE,
 )
 _COLLECTIVE_OF = re.compile(
-    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|sendrecv|broadcast|send|receive|recv|reduce)", re.I
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|sendrecv|broadcast|send|receive|recv|reduce)",
+    re.I,
 )
 _ALIASES = {"recv": "receive", "sendrecv": "sendreceive"}
 _STEP_NAME = re.compile(r"^(?:ProfilerStep\s*#?|Iteration |Step |step )(\d+)$")

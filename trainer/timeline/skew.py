@@ -190,7 +190,14 @@ def _from_messages(
     back = (of_left[1] - of_right[0]).astype(np.float64)  # θ + delay
     low, high = float(forth.max()), float(back.min())
     if low <= high:
-        return Offset(left, right, (low + high) / 2, (high - low) / 2 + _RESOLUTION_NS, len(forth) + len(back), "messages")
+        return Offset(
+            left,
+            right,
+            (low + high) / 2,
+            (high - low) / 2 + _RESOLUTION_NS,
+            len(forth) + len(back),
+            "messages",
+        )
     # Both ends of a message are marked when it is over: the differences scatter around θ.
     both = np.concatenate([forth, back])
     low, high = float(both.min()), float(both.max())

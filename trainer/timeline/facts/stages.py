@@ -25,7 +25,9 @@ def rank_subjects(recording: Recording) -> list[Subject]:
             {
                 "interval_ms": ms(row.interval_ns, row.source),
                 "interval_over_average": Fact(
-                    row.interval_ns / average - 1 if average > 0 else None, "share", f"average of {len(rows)} ranks"
+                    row.interval_ns / average - 1 if average > 0 else None,
+                    "share",
+                    f"average of {len(rows)} ranks",
                 ),
             },
         )

@@ -61,7 +61,9 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
         _read_one(path, name, folder, ranks, recording)
     frames.join(recording)
     if not recording.read:
-        reasons = [f"{row['file']}: {row['example'] or row['meaning']}" for row in recording.quarantine.rows()]
+        reasons = [
+            f"{row['file']}: {row['example'] or row['meaning']}" for row in recording.quarantine.rows()
+        ]
         why = f" ({'; '.join(reasons[:3])})" if reasons else ""
         raise InputError(f"{root}: none of {looked_at} files can be used{why}; known are {KNOWN}")
     return recording
@@ -152,7 +154,9 @@ def _document(path: Path, name: str, recording: Recording) -> Any:
         return None
 
 
-def _dispatch(document: dict[str, Any], path: Path, name: str, rank: int | None, recording: Recording) -> bool:
+def _dispatch(
+    document: dict[str, Any], path: Path, name: str, rank: int | None, recording: Recording
+) -> bool:
     of_rank = 0 if rank is None else rank
     with contextlib.ExitStack() as stack:
         stack.enter_context(_shape_errors(name, recording))

@@ -130,7 +130,9 @@ def read_timeline_text(path: Path, name: str, rank: int, recording: Recording) -
             continue
         operator = recording.names.id_of(row["op_name"])
         tracks.setdefault(row["stream_id"], Columns()).add(start, duration, operator, kind)
-    file.tracks = {("Ascend Hardware", f"Stream {stream}"): found.freeze() for stream, found in tracks.items()}
+    file.tracks = {
+        ("Ascend Hardware", f"Stream {stream}"): found.freeze() for stream, found in tracks.items()
+    }
     file.events = sum(len(found) for found in file.tracks.values())
     return file
 
