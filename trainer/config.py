@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from evalkit.bundle import ModelSpec
 from evalkit.yaml_source import YamlSource
+from trainer.configuration.data import DataConfig
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -111,17 +112,6 @@ class TokenizerConfig(_Strict):
         if (self.train is None) == (self.file is None):
             raise ValueError("give exactly one of train and file")
         return self
-
-
-class DataConfig(_Strict):
-    """Training and validation files (JSON Lines or plain text) and how they become rows."""
-
-    train: list[str] = Field(min_length=1)
-    validation: list[str] = []
-    loss_on: Literal["assistant", "all"] = "assistant"
-    sequence_length: int = Field(gt=1)
-    packing: bool = True
-    clean: Literal["default"] = "default"
 
 
 class OptimizerConfig(_Strict):

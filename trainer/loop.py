@@ -201,6 +201,7 @@ class _Run:
             "config_sha256": sha256_json(self.config.model_dump()),
             "data_sha256": self.data.train_sha256,
             "validation_sha256": self.data.validation_sha256,
+            "data": self.data.facts,
             "steps": step,
             "seed": self.config.seed,
             "final_loss": self.loss,
