@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,15 @@ __all__ = [
 ]
 
 PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def evalkit_home_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What outlives a run is kept out of the working directory."""
+    folder = tmp_path_factory.mktemp("evalkit_home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVALKIT_HOME", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

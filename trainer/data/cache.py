@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from evalkit.canonical import sha256_file, sha256_json
 from evalkit.console import say
+from evalkit.errors import InputError
 from evalkit.files import folder_atomic, write_json_atomic
 from trainer.data.mindrecord import RowFile
 
@@ -60,6 +61,9 @@ def prepared(home: Path, inputs: dict[str, Any], build: Build) -> tuple[Path, Pr
         home: folders are in here.
         inputs: what the content depends on, as JSON.
         build: fills an empty folder; returns the files of training and validation rows, and the facts to keep.
+
+    Raises:
+        InputError: what `build` raises, or the disk is full; nothing half-made is left.
     """
     key = sha256_json(inputs)
     folder = home / key
@@ -73,12 +77,23 @@ def prepared(home: Path, inputs: dict[str, Any], build: Build) -> tuple[Path, Pr
             shutil.rmtree(folder)
         for left in home.glob(f".{key}.*"):  # of a process that was killed while it built
             shutil.rmtree(left, ignore_errors=True)
-        with folder_atomic(folder) as staging:
-            train, validation, facts = build(staging)
-            files = {path.name: _digest(path) for path in sorted(staging.iterdir())}
-            meta = PreparedMeta(inputs=inputs, train=train, validation=validation, facts=facts, files=files)
-            write_json_atomic(staging / META, meta.model_dump(by_alias=True, mode="json"))
+        try:
+            meta = _build(folder, inputs, build)
+        except OSError as error:
+            raise InputError(
+                f"{error.filename or folder}: {error.strerror}; the data can't be prepared: free some space, or set "
+                "EVALKIT_HOME to another disk"
+            ) from None
     return folder, meta
+
+
+def _build(folder: Path, inputs: dict[str, Any], build: Build) -> PreparedMeta:
+    with folder_atomic(folder) as staging:
+        train, validation, facts = build(staging)
+        files = {path.name: _digest(path) for path in sorted(staging.iterdir())}
+        meta = PreparedMeta(inputs=inputs, train=train, validation=validation, facts=facts, files=files)
+        write_json_atomic(staging / META, meta.model_dump(by_alias=True, mode="json"))
+    return meta
 
 
 @contextmanager

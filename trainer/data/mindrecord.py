@@ -6,6 +6,7 @@ rows; neither can start in the middle.
 """
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -40,10 +41,10 @@ def write_rows(folder: Path, name: str, rows: Iterable[Row], length: int) -> lis
     """Write rows of `length` positions into files `<name>-00000.mindrecord`, ... and read them all back.
 
     Raises:
-        InputError: the disk is full, or MindRecord lost or changed a row.
+        InputError: MindRecord refuses to write, or lost or changed a row.
+        OSError: the disk is full.
     """
-    # 9 bytes a position, and a little for lengths and ids.
-    capacity = max(1, _SHARD_BYTES // (9 * length + 256))
+    capacity = max(1, _SHARD_BYTES // _row_bytes(length))
     files: list[RowFile] = []
     digest = hashlib.sha256()
     source = iter(rows)
@@ -53,7 +54,9 @@ def write_rows(folder: Path, name: str, rows: Iterable[Row], length: int) -> lis
         try:
             count = _write_shard(path, _chain(shard, source), start, capacity, length, digest)
         except RuntimeError as error:
-            raise InputError(f"{path}: cannot be written ({_reason(error)})") from None
+            reason = _reason(error)
+            hint = "shorten the records' ids" if "Page size" in reason else "free some space"
+            raise InputError(f"{path}: cannot be written ({reason}); {hint}") from None
         files.append(RowFile(path.name, count))
     _verify(folder, files, digest.hexdigest())
     return files
@@ -65,6 +68,10 @@ def _chain(first: list[Row], rest: Iterator[Row]) -> Iterator[list[Row]]:
         yield more
 
 
+def _row_bytes(length: int) -> int:
+    return 9 * length + 256  # lengths and ids take a little
+
+
 def _write_shard(
     path: Path, parts: Iterator[list[Row]], start: int, capacity: int, length: int, digest: "hashlib._Hash"
 ) -> int:
@@ -73,7 +80,8 @@ def _write_shard(
     writer = FileWriter(str(path), shard_num=1)
     writer.set_header_size(_HEADER_BYTES)
     # A page holds at least one row; MindRecord takes powers of two.
-    writer.set_page_size(max(_PAGE_BYTES, 1 << (32 * length).bit_length()))
+    page_bytes = max(_PAGE_BYTES, 1 << (32 * length).bit_length())
+    writer.set_page_size(page_bytes)
     schema = {
         "row": {"type": "int64"},
         "token_ids": {"type": "int32", "shape": [length]},
@@ -88,12 +96,23 @@ def _write_shard(
         fields = [_fields(start + count + index, row) for index, row in enumerate(part)]
         for field in fields:
             _add(digest, field)
+        _reserve(path, len(part) * _row_bytes(length) + 2 * page_bytes + _HEADER_BYTES)
         writer.write_raw_data(fields)
         count += len(part)
         if count >= capacity:
             break
     writer.commit()
     return count
+
+
+def _reserve(path: Path, size: int) -> None:
+    """Raise OSError where `path` can't grow by `size` bytes: MindRecord crashes the process when a write fails."""
+    probe = path.with_suffix(".space")
+    try:
+        with probe.open("wb") as stream:
+            os.posix_fallocate(stream.fileno(), path.stat().st_size if path.exists() else 0, size)
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def _fields(number: int, row: Row) -> dict[str, Any]:
@@ -146,11 +165,11 @@ def _read(folder: Path, files: Sequence[RowFile], indices: Indices) -> Iterator[
     paths = [str(folder / file.name) for file in files]
     for start in range(0, len(indices), _WINDOW_ROWS):
         window = indices[start : start + _WINDOW_ROWS].tolist()
-        # One worker is many times faster than training here, and leaves the cores to the graph.
-        dataset = ds.MindDataset(paths, sampler=ds.SubsetSampler(window), num_parallel_workers=1)
-        rows = dataset.create_dict_iterator(num_epochs=1, output_numpy=True)
         found = 0
         try:
+            # One worker is many times faster than training here, and leaves the cores to the graph.
+            dataset = ds.MindDataset(paths, sampler=ds.SubsetSampler(window), num_parallel_workers=1)
+            rows = dataset.create_dict_iterator(num_epochs=1, output_numpy=True)
             for number, fields in zip(window, rows, strict=False):
                 if int(fields["row"]) != number:
                     raise InputError(
@@ -159,7 +178,7 @@ def _read(folder: Path, files: Sequence[RowFile], indices: Indices) -> Iterator[
                 found += 1
                 mask, record_ids = fields["loss_mask"].tobytes(), str(fields["record_ids"])
                 yield {**fields, "loss_mask": mask, "record_ids": record_ids}
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise InputError(f"{folder}: cannot be read ({_reason(error)})") from None
         if found < len(window):
             raise InputError(
@@ -167,7 +186,7 @@ def _read(folder: Path, files: Sequence[RowFile], indices: Indices) -> Iterator[
             )
 
 
-def _reason(error: RuntimeError) -> str:
+def _reason(error: Exception) -> str:
     """The sentence that matters in MindSpore's boxes of dashes."""
     lines = [line.strip() for line in str(error).splitlines()]
     marked = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")]
