@@ -1,8 +1,9 @@
 """Data files → cleaned records → tokenizer → rows in MindRecord files, with the counts taken on the way.
 
 No step holds more than a record and a few rows: between cleaning and tokenizing the records lie on disk, because a
-tokenizer that is trained here must have seen all of them first. What grows with the data is a digest a record, the
-words' counts and, where near duplicates are looked for, a sketch of about a kilobyte a record.
+tokenizer that is trained here must have seen all of them first. What grows with the data is two digests a record and,
+where near duplicates are looked for, a sketch of a few kilobytes a record. Training a tokenizer keeps the different
+words in memory, too (in Chinese, clauses); a large corpus is better given a tokenizer file.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from trainer.configuration.data import DataConfig
 from trainer.data.cleaning import Cleaner, describe
 from trainer.data.corpus import Record, read_records
 from trainer.data.documents import Document, encode_records
-from trainer.data.frequencies import TokenCounter, WordCounter, token_counts_npz, word_counts_gz
+from trainer.data.frequencies import TokenCounter, WordCounter, token_counts_npz
 from trainer.data.mindrecord import RowFile, write_rows
 from trainer.data.packing import Row, cut, pack
 from trainer.data.tokenizer import text_tokenizer, train_tokenizer
@@ -102,8 +103,9 @@ def build(sources: Sources, folder: Path) -> tuple[list[RowFile], list[RowFile],
     data = sources.data
     spool = folder / "records.jsonl"
     cleaner = Cleaner(data.clean, duplicates=True)
-    words = WordCounter()
+    words = WordCounter(folder / "words.db")
     _write_records(spool, words.count(cleaner.clean(read_records(sources.train))))
+    words.write(folder / WORD_COUNTS)
     train_facts = cleaner.facts()
     _check_kept("data.train", train_facts)
 
@@ -118,7 +120,6 @@ def build(sources: Sources, folder: Path) -> tuple[list[RowFile], list[RowFile],
             f"data.pad_token_id: {data.pad_token_id} isn't a token; the vocabulary has {tokenizer.vocab_size}"
         )
     (folder / TOKENIZER).write_text(raw_tokenizer.to_str(pretty=True), encoding="utf-8")
-    (folder / WORD_COUNTS).write_bytes(word_counts_gz(words.counts))
 
     tokens = TokenCounter(tokenizer.vocab_size)
     train = _Packed(data, tokenizer, tokens)

@@ -1,9 +1,12 @@
 """How often each token and each word occurs in the training data."""
 
+import errno
 import gzip
 import io
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +16,8 @@ from trainer.data.documents import Document
 
 # Documents are counted together until they hold this many tokens: a table of the vocabulary's size a time.
 _BLOCK_TOKENS = 1 << 18
+# Different words in memory before they go to the table on disk.
+_RECENT_WORDS = 1 << 18
 
 
 class TokenCounter:
@@ -51,30 +56,63 @@ class TokenCounter:
 
 
 class WordCounter:
-    """Counts words, maximal runs of non-space characters, of the records that pass through."""
+    """Counts words, maximal runs of non-space characters, of the records that pass through.
 
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+    Chinese has no spaces: its words here are clauses, nearly all different, together as large as the text. So the table
+    is on disk, and only what came last is in memory.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        """Count into a new database file at `scratch`."""
+        self._scratch = scratch
+        self._table = sqlite3.connect(scratch, isolation_level=None)
+        # A scratch file: nothing is lost with it that a second run wouldn't make again.
+        self._table.execute("PRAGMA journal_mode = OFF")
+        self._table.execute("PRAGMA synchronous = OFF")
+        self._table.execute("CREATE TABLE words (word BLOB PRIMARY KEY, count INTEGER) WITHOUT ROWID")
+        self._recent: Counter[str] = Counter()
 
     def count(self, records: Iterable[Record]) -> Iterator[Record]:
         """Pass the records on."""
         for record in records:
             for text in record.texts:
-                self.counts.update(text.split())
+                self._recent.update(text.split())
+            if len(self._recent) >= _RECENT_WORDS:
+                self._spill()
             yield record
+
+    def write(self, path: Path) -> None:
+        """Write gzipped lines `word<TAB>count`, the most frequent first, and remove the scratch file.
+
+        Equal counts give equal bytes.
+        """
+        self._spill()
+        rows = self._table.execute("SELECT word, count FROM words ORDER BY count DESC, word")
+        with (
+            path.open("wb") as stream,
+            gzip.GzipFile("", "wb", compresslevel=9, fileobj=stream, mtime=0) as packed,
+        ):
+            for word, count in rows:
+                packed.write(word + f"\t{count}\n".encode())
+        self._table.close()
+        self._scratch.unlink()
+
+    def _spill(self) -> None:
+        rows = [(word.encode(), count) for word, count in sorted(self._recent.items())]
+        self._recent.clear()
+        try:
+            self._table.execute("BEGIN")
+            self._table.executemany(
+                "INSERT INTO words VALUES (?, ?) ON CONFLICT (word) DO UPDATE SET count = count + excluded.count",
+                rows,
+            )
+            self._table.execute("COMMIT")
+        except sqlite3.OperationalError as error:
+            raise OSError(errno.ENOSPC, str(error), str(self._scratch)) from None
 
 
 def token_counts_npz(counts: npt.NDArray[np.int64]) -> bytes:
     """An .npz archive with the array `counts`; equal counts give equal bytes."""
     stream = io.BytesIO()
     np.savez(stream, counts=counts)
-    return stream.getvalue()
-
-
-def word_counts_gz(counts: dict[str, int]) -> bytes:
-    """Gzipped lines `word<TAB>count`, the most frequent first; equal counts give equal bytes."""
-    stream = io.BytesIO()
-    with gzip.GzipFile(fileobj=stream, mode="wb", compresslevel=9, mtime=0) as packed:
-        for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-            packed.write(f"{word}\t{count}\n".encode())
     return stream.getvalue()

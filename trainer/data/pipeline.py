@@ -115,7 +115,7 @@ def prepare(config: TrainConfig, folder: Path) -> TrainingData:
         if config.tokenizer.file is None
         else load_tokenizer(folder / config.tokenizer.file),
     )
-    home = evalkit_home() / "data"
+    home = evalkit_home().absolute() / "data"
     place, meta = prepared(home, inputs(sources), lambda staging: build(sources, staging))
     for line in describe_facts(meta.facts):
         say(line)

@@ -9,7 +9,7 @@ from evalkit.chat import ChatRenderer, Message
 from trainer.data import frequencies
 from trainer.data.corpus import Record
 from trainer.data.documents import encode_records
-from trainer.data.frequencies import TokenCounter, WordCounter, token_counts_npz, word_counts_gz
+from trainer.data.frequencies import TokenCounter, WordCounter, token_counts_npz
 
 
 def encoded(record, tokenizer, loss_on):
@@ -37,18 +37,22 @@ def test_a_user_cannot_write_special_tokens(tokenizer):
     assert ids.count(5) == 0 and ids.count(2) == 1
 
 
-def test_counts_are_exact_and_their_files_reproducible(tokenizer, monkeypatch):
+def test_counts_are_exact_and_their_files_reproducible(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(frequencies, "_BLOCK_TOKENS", 4)
     records = [
         Record("a", text="b a b"),
         Record("b", (Message("user", "a 你好 b\u3000c"), Message("assistant", "b"))),
     ]
-    words = WordCounter()
-    assert list(words.count(records)) == records
-    assert words.counts == {"b": 4, "a": 2, "你好": 1, "c": 1}
-    packed = word_counts_gz(words.counts)
-    assert packed == word_counts_gz(dict(reversed(words.counts.items())))
-    assert gzip.decompress(packed).decode() == "b\t4\na\t2\nc\t1\n你好\t1\n"
+    for limit in (1, 3, 1000):  # most counts on disk, or all at the end
+        monkeypatch.setattr(frequencies, "_RECENT_WORDS", limit)
+        words = WordCounter(tmp_path / "words.db")
+        assert list(words.count(records)) == records
+        words.write(tmp_path / f"{limit}.gz")
+        assert (
+            gzip.decompress((tmp_path / f"{limit}.gz").read_bytes()).decode() == "b\t4\na\t2\nc\t1\n你好\t1\n"
+        )
+    assert (tmp_path / "1.gz").read_bytes() == (tmp_path / "1000.gz").read_bytes()
+    assert not (tmp_path / "words.db").exists()
     counter = TokenCounter(tokenizer.vocab_size)
     documents = list(counter.count(encode_records(records, tokenizer, "assistant")))
     ids = np.concatenate([document.ids for document in documents])
