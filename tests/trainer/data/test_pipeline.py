@@ -13,6 +13,7 @@ import yaml
 
 from evalkit.errors import InputError
 from tests.trainer.fixtures import CONFIG, write_records
+from trainer.checkpoint import read_checkpoint
 from trainer.config import load_config
 from trainer.data import build as build_module
 from trainer.data import pipeline
@@ -294,3 +295,20 @@ def test_batches_of_a_step_never_repeat_a_place(folder):
     config, data = load(folder)
     places = [place for place, _ in islice(data.batches(config, Cursor(0, 1)), 15)]
     assert all((a.epoch, a.batch) < (b.epoch, b.batch) for a, b in pairwise(places))
+
+
+# -- what a run keeps
+
+
+def test_the_log_names_the_records_of_each_step(tiny_run, training_folder):
+    config = load_config(training_folder / "config.yaml")
+    data = prepare(config, training_folder)
+    log = [json.loads(line) for line in (tiny_run / "log.jsonl").read_text().splitlines()]
+    expected = [batch.record_ids for _, batch in islice(data.batches(config, Cursor()), len(log))]
+    assert [entry["sample_ids"] for entry in log] == expected
+
+
+def test_a_checkpoint_says_what_cleaning_did(tiny_run, training_folder):
+    facts = read_checkpoint(tiny_run).meta.training["data"]
+    assert facts == prepare(load_config(training_folder / "config.yaml"), training_folder).facts
+    assert facts["cleaning"]["train"]["records_read"] == 60
