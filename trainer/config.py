@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from evalkit.bundle import ModelSpec
 from evalkit.yaml_source import YamlSource
+from trainer.configuration.data import DataConfig
 from trainer.configuration.optimizer import OptimizerConfig
 from trainer.configuration.parallel import ParallelConfig, check_parallel
 from trainer.configuration.precision import PrecisionConfig
@@ -118,17 +119,6 @@ class TokenizerConfig(Strict):
         if (self.train is None) == (self.file is None):
             raise ValueError("give exactly one of train and file")
         return self
-
-
-class DataConfig(Strict):
-    """Training and validation files (JSON Lines or plain text) and how they become rows."""
-
-    train: list[str] = Field(min_length=1)
-    validation: list[str] = Field(default=[])
-    loss_on: Literal["assistant", "all"] = "assistant"
-    sequence_length: int = Field(gt=1)
-    packing: bool = True
-    clean: Literal["default"] = "default"
 
 
 class TrainConfig(Strict):

@@ -160,6 +160,7 @@ class Saver:
             "config_sha256": sha256_json(self._config.model_dump()),
             "data_sha256": self._data.train_sha256,
             "validation_sha256": self._data.validation_sha256,
+            "data": self._data.facts,
             "steps": counters.step,
             "seed": self._config.seed,
             "final_loss": counters.loss,
