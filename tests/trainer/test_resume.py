@@ -223,6 +223,7 @@ def test_a_full_disk_is_one_line_and_spares_earlier_checkpoints(config, training
     out = tmp_path / "run"
     shutil.copytree(half_run, out)
     before = {step: sorted(p.name for p in step_folder(out, step).iterdir()) for step in saved_steps(out)}
+    prepare(config, training_folder)  # the data lies there already: it's the checkpoint that finds no room
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
