@@ -67,7 +67,7 @@ class Cleaner:
         self._met: Counter[str] = Counter()
         self._read = self._kept = 0
         self.digests: set[bytes] = set()
-        """Content digests of the records that were kept."""
+        """Content digests of the records that the rules about duplicates saw."""
 
     def clean(self, records: Iterable[Record]) -> Iterator[Record]:
         """Records as they are to be learnt, in their order.

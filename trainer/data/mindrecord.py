@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,8 @@ _SHARD_BYTES = 64 << 20
 # Where there is no limit, pages are 32 MiB and the header 16 MiB: even one row would take 48 MiB.
 _PAGE_BYTES = 1 << 20
 _HEADER_BYTES = 1 << 20
-_WRITE_ROWS = 256
+# Rows are handed over in parts of about this size.
+_PART_BYTES = 2 << 20
 # Row numbers that MindDataset gets at a time: as Python objects they take 40 bytes each.
 _WINDOW_ROWS = 1 << 18
 
@@ -44,15 +45,17 @@ def write_rows(folder: Path, name: str, rows: Iterable[Row], length: int) -> lis
         InputError: MindRecord refuses to write, or lost or changed a row.
         OSError: the disk is full.
     """
+    part_rows = max(1, _PART_BYTES // _row_bytes(length))
     capacity = max(1, _SHARD_BYTES // _row_bytes(length))
     files: list[RowFile] = []
     digest = hashlib.sha256()
     source = iter(rows)
-    while shard := list(islice(source, _WRITE_ROWS)):
+    parts = iter(lambda: list(islice(source, part_rows)), [])
+    for first in parts:
         path = folder / f"{name}-{len(files):05d}.mindrecord"
         start = sum(file.rows for file in files)
         try:
-            count = _write_shard(path, _chain(shard, source), start, capacity, length, digest)
+            count = _write_shard(path, chain([first], parts), start, capacity, length, digest)
         except RuntimeError as error:
             reason = _reason(error)
             hint = "shorten the records' ids" if "Page size" in reason else "free some space"
@@ -60,12 +63,6 @@ def write_rows(folder: Path, name: str, rows: Iterable[Row], length: int) -> lis
         files.append(RowFile(path.name, count))
     _verify(folder, files, digest.hexdigest())
     return files
-
-
-def _chain(first: list[Row], rest: Iterator[Row]) -> Iterator[list[Row]]:
-    yield first
-    while more := list(islice(rest, _WRITE_ROWS)):
-        yield more
 
 
 def _row_bytes(length: int) -> int:

@@ -26,7 +26,7 @@ def same(one, two):
 @pytest.mark.parametrize("packing", [True, False])
 def test_rows_come_back_in_any_order_from_several_files(tmp_path, monkeypatch, packing):
     monkeypatch.setattr(mindrecord, "_SHARD_BYTES", 20 * (9 * 32 + 256))
-    monkeypatch.setattr(mindrecord, "_WRITE_ROWS", 5)
+    monkeypatch.setattr(mindrecord, "_PART_BYTES", 5 * (9 * 32 + 256))
     monkeypatch.setattr(mindrecord, "_WINDOW_ROWS", 7)
     rows = random_rows(packing=packing)
     folder = tmp_path / "数据 with a space"
