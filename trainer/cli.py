@@ -158,7 +158,9 @@ def generate(
 
 @cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write; must not exist.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder to write; must not exist."
+)
 @click.option(
     "--ranks",
     "rank_map",

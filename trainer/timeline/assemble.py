@@ -57,7 +57,9 @@ class Rank:
 
     def events_of(self, role: Role) -> Slices:
         """All events of a role."""
-        return sorted_slices(concatenate(part.where(self.roles[key] == role) for key, part in self.tracks.items()))
+        return sorted_slices(
+            concatenate(part.where(self.roles[key] == role) for key, part in self.tracks.items())
+        )
 
 
 def assemble(recording: Recording) -> list[Rank]:
@@ -311,4 +313,6 @@ def _lost_windows(steps: tuple[StepMark, ...], lost: NDArray[np.int64], busy: Se
             for step in steps
             if not len(intervals.clip(computing, step.start_ns, step.end_ns))
         )
-    return intervals.union(np.array([w[0] for w in windows], np.int64), np.array([w[1] for w in windows], np.int64))
+    return intervals.union(
+        np.array([w[0] for w in windows], np.int64), np.array([w[1] for w in windows], np.int64)
+    )

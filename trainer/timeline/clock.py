@@ -33,7 +33,9 @@ def to_ns(value: object, ns_per_unit: int = NS_PER_US) -> int:
         ns: int = value * ns_per_unit  # type: ignore[operator]
     elif kind is float:
         try:
-            ns = round(value * ns_per_unit)  # type: ignore[operator]
+            # Whole and fraction apart: their difference is exact, a product of the whole value wouldn't be.
+            whole = int(value)
+            ns = whole * ns_per_unit + round((value - whole) * ns_per_unit)  # type: ignore[operator]
         except (ValueError, OverflowError):  # NaN and infinities
             raise BadTime("malformed_event" if value != value else "overflow", value) from None
     elif kind is str:
@@ -47,7 +49,7 @@ def to_ns(value: object, ns_per_unit: int = NS_PER_US) -> int:
 
 def _text_to_ns(text: str, ns_per_unit: int) -> int:
     # The usual form, digits.ddd, without the cost of Decimal.
-    whole, dot, fraction = text.partition(".")
+    whole, _, fraction = text.partition(".")
     if ns_per_unit == NS_PER_US and len(fraction) == 3 and whole.isdecimal() and fraction.isdecimal():
         return int(whole) * 1000 + int(fraction)
     try:

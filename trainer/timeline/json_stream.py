@@ -11,7 +11,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import orjson
 
@@ -28,8 +28,9 @@ _TRIES = 8
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _CLOSING = re.compile(rb"\}\s*(?=\])")
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-# More digits than a float64 holds to the nanosecond: quoted before parsing, so that no digit is lost.
-_LONG_NUMBER = re.compile(rb'"(ts|dur)"(\s*):(\s*)(\d{13,}\.\d+)')
+# From 2^43 µs on a float64's step is wider than a nanosecond: such numbers are quoted before parsing, so that no digit
+# is lost.
+_LONG_NUMBER = re.compile(rb'"(ts|dur)"(\s*):(\s*)((?:\d{14,}|9\d{12}|8[789]\d{11})\.\d+)')
 
 
 def open_bytes(path: Path) -> IO[bytes]:
@@ -38,7 +39,7 @@ def open_bytes(path: Path) -> IO[bytes]:
     magic = stream.read(2)
     stream.seek(0)
     if magic == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=stream)
+        return cast("IO[bytes]", gzip.GzipFile(fileobj=stream))
     return stream
 
 

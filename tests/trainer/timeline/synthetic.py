@@ -104,8 +104,12 @@ def write_run(
         for rank in range(ranks):
             shift, late = clocks.get(rank, 0.0), 3 * noise.random()
             first = ends[rank] - 400
-            events[rank].append(communication("hcom_allReduce__1_0", first + shift, leave_first + late - first))
-            events[rank].append(communication("hcom_allReduce__1_1", ends[rank] + shift, leave + late - ends[rank]))
+            events[rank].append(
+                communication("hcom_allReduce__1_0", first + shift, leave_first + late - first)
+            )
+            events[rank].append(
+                communication("hcom_allReduce__1_1", ends[rank] + shift, leave + late - ends[rank])
+            )
             events[rank].append(kernel("Default/optimizer/Adam-op99", leave + late + 5 + shift, 60))
         for rank in range(ranks):
             events[rank].append(step(number, begin + clocks.get(rank, 0.0), leave + 80 - begin))
