@@ -6,6 +6,7 @@ arithmetic.
 """
 
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
@@ -22,7 +23,7 @@ class BadTime(ValueError):  # noqa: N818 - a reason, not a failure of the progra
         self.kind = kind
 
 
-def to_ns(value: object, ns_per_unit: int = NS_PER_US) -> int:
+def to_ns(value: Any, ns_per_unit: int = NS_PER_US) -> int:
     """A time in a unit (default: microseconds; a number or its text) as nanoseconds, rounded to the nearest.
 
     Raises:
@@ -30,16 +31,16 @@ def to_ns(value: object, ns_per_unit: int = NS_PER_US) -> int:
     """
     kind = type(value)
     if kind is int:
-        ns: int = value * ns_per_unit  # type: ignore[operator]
+        ns: int = value * ns_per_unit
     elif kind is float:
         try:
             # Whole and fraction apart: their difference is exact, a product of the whole value wouldn't be.
             whole = int(value)
-            ns = whole * ns_per_unit + round((value - whole) * ns_per_unit)  # type: ignore[operator]
+            ns = whole * ns_per_unit + round((value - whole) * ns_per_unit)
         except (ValueError, OverflowError):  # NaN and infinities
             raise BadTime("malformed_event" if value != value else "overflow", value) from None
     elif kind is str:
-        ns = _text_to_ns(value, ns_per_unit)  # type: ignore[arg-type]
+        ns = _text_to_ns(value, ns_per_unit)
     else:
         raise BadTime("malformed_event", value)
     if not -MAX_NS < ns < MAX_NS:

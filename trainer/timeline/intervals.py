@@ -85,13 +85,14 @@ def covered_until(intervals: Set, times: Ints) -> Ints:
     if not len(intervals):
         return np.zeros(len(times), np.int64)
     lengths = intervals[:, 1] - intervals[:, 0]
-    before = np.concatenate([[0], np.cumsum(lengths)])
+    before: Ints = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     index = np.searchsorted(intervals[:, 0], times, side="right")
     inside = np.zeros(len(times), np.int64)
     some = index > 0
     at = index[some] - 1
     inside[some] = np.minimum(times[some] - intervals[at, 0], lengths[at])
-    return before[np.maximum(index - 1, 0)] + inside
+    covered: Ints = before[np.maximum(index - 1, 0)] + inside
+    return covered
 
 
 @dataclass(frozen=True)
