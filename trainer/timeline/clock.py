@@ -11,7 +11,7 @@ from typing import Any
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 # A signed 64-bit number of nanoseconds, with room for differences and sums.
-MAX_NS = 1 << 61
+MAX_NS = 1 << 62
 
 
 class BadTime(ValueError):  # noqa: N818 - a reason, not a failure of the program
@@ -27,7 +27,7 @@ def to_ns(value: Any, ns_per_unit: int = NS_PER_US) -> int:
     """A time in a unit (default: microseconds; a number or its text) as nanoseconds, rounded to the nearest.
 
     Raises:
-        BadTime: no number, NaN, infinite, or beyond 2^61 ns.
+        BadTime: no number, NaN, infinite, or beyond 2^62 ns.
     """
     kind = type(value)
     if kind is int:

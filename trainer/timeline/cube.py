@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,15 +184,25 @@ def write_parquet(cube: Cube, path: Path) -> None:
     from pyarrow import parquet
 
     count = len(cube.ranks)
+    # From buffers: pa.array() would load pandas.
     columns = {
-        "rank": pa.array(np.repeat(np.array(cube.ranks, np.int32), cube.bins)),
-        "start_ns": pa.array(np.tile(cube.edges_ns[:-1], count)),
-        "end_ns": pa.array(np.tile(cube.edges_ns[1:], count)),
+        "rank": _column(pa.int32(), np.repeat(np.array(cube.ranks, np.int32), cube.bins)),
+        "start_ns": _column(pa.int64(), np.tile(cube.edges_ns[:-1], count)),
+        "end_ns": _column(pa.int64(), np.tile(cube.edges_ns[1:], count)),
     }
     for metric in METRICS:
-        values = cube.values[metric].ravel()
-        columns[metric] = pa.array(values, mask=np.isnan(values))
+        columns[metric] = _column(pa.float64(), cube.values[metric].ravel())
     table = pa.table(
         columns, metadata={"clock": "reference rank, ns", "unit": "share of the bin, null = unknown"}
     )
     parquet.write_table(table, path, compression="zstd")
+
+
+def _column(kind: Any, values: NDArray[Any]) -> Any:
+    """An Arrow array over the memory of `values`; NaN is null."""
+    import pyarrow as pa
+
+    valid = None
+    if values.dtype.kind == "f":
+        valid = pa.py_buffer(np.packbits(~np.isnan(values), bitorder="little").tobytes())
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(np.ascontiguousarray(values))])

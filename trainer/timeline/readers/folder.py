@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from evalkit.errors import InputError
-from trainer.timeline.json_stream import open_bytes
+from trainer.timeline.gzip_stream import damage_of, open_bytes
 from trainer.timeline.model import Recording, TraceFile
 from trainer.timeline.readers import documents, frames, mindinsight, tables
 from trainer.timeline.readers.chrome import read_chrome
@@ -90,8 +90,8 @@ def _read_one(path: Path, name: str, root: Path, ranks: RankMap, recording: Reco
     try:
         with open_bytes(path) as stream:
             head = stream.read(_HEAD_BYTES)
-    except (OSError, EOFError) as error:
-        recording.quarantine.add(name, "unreadable_file", str(error))
+    except OSError as error:
+        recording.quarantine.add(name, "unreadable_file", error.strerror or str(error))
         return
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     before = recording.quarantine.count("unreadable_file")
@@ -151,11 +151,8 @@ def _read_json(
 
 def _document(path: Path, name: str, recording: Recording) -> Any:
     with open_bytes(path) as stream:
-        try:
-            data = stream.read(_DOCUMENT_BYTES + 1)
-        except EOFError as error:
-            recording.quarantine.add(name, "unreadable_file", str(error))
-            return None
+        data = stream.read(_DOCUMENT_BYTES + 1)
+        damage = damage_of(stream)
     if len(data) > _DOCUMENT_BYTES:
         # Only traces are larger, and they are streamed.
         return {"traceEvents": None}
@@ -164,7 +161,7 @@ def _document(path: Path, name: str, recording: Recording) -> Any:
     except orjson.JSONDecodeError as error:
         if b'"traceEvents"' in data:
             return {"traceEvents": None}
-        recording.quarantine.add(name, "unreadable_file", f"no valid JSON: {error}")
+        recording.quarantine.add(name, "unreadable_file", damage or f"no valid JSON: {error}")
         return None
 
 
