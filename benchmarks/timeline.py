@@ -34,11 +34,11 @@ print(analysis.get_temporal_breakdown(visualize=False).to_json())
 
 def write_trace(seed: Path, target: Path, size_bytes: int) -> int:
     """Repeat the events of a real trace, each round later than the one before, up to a size; returns the events."""
-    document = json.loads(gzip.open(seed).read())
+    document = json.loads(gzip.decompress(seed.read_bytes()))
     events = [event for event in document["traceEvents"] if "ts" in event and event.get("ph") == "X"]
     others = [event for event in document["traceEvents"] if event.get("ph") == "M"]
     low = min(event["ts"] for event in events)
-    span = max(event["ts"] + event.get("dur", 0) for event in events) - low + 100
+    span = int(max(event["ts"] + event.get("dur", 0) for event in events) - low + 100)
     rounds = count = 0
     with target.open("w", encoding="utf-8") as stream:
         stream.write(json.dumps({key: value for key, value in document.items() if key != "traceEvents"})[:-1])

@@ -5,6 +5,7 @@ Sources: the rows of CANN's and MindSpore's exports, and Kineto's categories (re
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,11 +66,13 @@ _TASKS = re.compile(
 _COPIES = re.compile(r"memcpy|sdma|pcie")
 
 
+@lru_cache(maxsize=200_000)
 def is_communication(name: str) -> bool:
     """Whether a kernel's name is a collective's or a send/receive's."""
     return _COMMUNICATION_NAME.search(name) is not None
 
 
+@lru_cache(maxsize=200_000)
 def collective_of(name: str) -> str:
     """all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive, sendreceive, reduce or other."""
     found = _COLLECTIVE_OF.search(name.split("/")[-1].split("(")[0])
