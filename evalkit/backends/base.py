@@ -63,6 +63,9 @@ class Backend(Protocol):
         precision: of the arithmetic that gives the log-probabilities, e.g. fp32; part of the signature.
         max_length: longest segment that the model can read.
         vocab_size: token ids lie in [0, vocab_size).
+
+    A backend may have one more attribute, `any_thread`: where it is true, `score` is called from a thread that isn't
+    the caller's (never twice at once), so that batches are scored while records are made.
     """
 
     @property
@@ -88,7 +91,7 @@ class Backend(Protocol):
         Args:
             token_ids: what is fed.
             targets: the token whose log-probability is asked at each position (0 where nothing is asked).
-            positions: from 0 within each segment.
+            positions: from 0 within each segment, ascending from left to right.
             segments: 0 is padding; equal numbers in a row are one text. A position attends only to positions
                 of its own segment that aren't after it. The result at a position must not depend on other
                 segments.

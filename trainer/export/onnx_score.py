@@ -24,9 +24,9 @@ _FLOAT, _INT32, _INT64 = 1, 6, 7  # TensorProto.DataType
 # The queries of a row are taken in blocks, each with the keys up to its end: five eighths of the products of all with
 # all. More blocks were measured to gain nothing.
 _QUERY_BLOCKS = 4
-# The statistics of the logits are taken in blocks of rows that stay in a processor's cache: at 1,024 rows a block
-# has at most about this many logits.
-_BLOCK_LOGITS, _USUAL_ROWS = 1 << 23, 1024
+# Statistics are taken in blocks of rows, whose logits stay in the processor's cache and small in memory: with 1,024
+# rows a block has about this many logits.
+_BLOCK_LOGITS, _USUAL_ROWS = 1 << 22, 1024
 
 
 def build_score_graph(

@@ -63,11 +63,11 @@ class GraphWriter:
         for port, value in zip(outputs, values, strict=True):
             self._nodes.append(helper.make_node("Identity", [value], [port.name]))
         types = {"int32": TensorProto.INT32, "float32": TensorProto.FLOAT}
-        described = [
+        fed, given = (
             [helper.make_tensor_value_info(port.name, types[port.dtype], axes) for port in ports]
             for ports in (inputs, outputs)
-        ]
-        graph = helper.make_graph(self._nodes, name, *described, list(self._tensors.values()))
+        )
+        graph = helper.make_graph(self._nodes, name, fed, given, list(self._tensors.values()))
         return helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
         )
