@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,15 +133,14 @@ def score_sequences(
         if part.sequence in open_sequences:
             open_sequences[part.sequence].place(part.window, part.stats)
     yield _completed(open_sequences, sorted(open_sequences))
-    least_rows = getattr(backend, "batch_rows", 1)
-    for batch in _batches(pieces, sequences, prefix_token, longest_row, least_rows):
-        wanted = [place for place in batch.placements if _is_missing(place.piece, open_sequences)]
-        if not wanted:
-            continue
-        begin = time.perf_counter_ns()
-        stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
-        elapsed = time.perf_counter_ns() - begin
-        parts = _cut(wanted, batch, stats, elapsed)
+    batches = _batches(pieces, sequences, prefix_token, longest_row, getattr(backend, "batch_rows", 1))
+    wanted = (
+        (batch, places)
+        for batch in batches
+        if (places := [place for place in batch.placements if _is_missing(place.piece, open_sequences)])
+    )
+    for batch, placements, stats, elapsed in _scored(wanted, backend):
+        parts = _cut(placements, batch, stats, elapsed)
         for part in parts:
             open_sequences[part.sequence].place(part.window, part.stats)
         finished = _completed(open_sequences, dict.fromkeys(part.sequence for part in parts))
@@ -150,6 +150,37 @@ def score_sequences(
         yield finished
     if open_sequences:
         raise AssertionError(f"{len(open_sequences)} sequences were not scored whole")
+
+
+_Places = Sequence[Placement]
+
+
+def _scored(
+    batches: Iterable[tuple[Batch, _Places]], backend: Backend
+) -> Iterator[tuple[Batch, _Places, RowStats, int]]:
+    """Each batch with its statistics, and the nanoseconds that they took.
+
+    A backend that may be called from any thread scores the next batch while the caller makes records of the last one.
+    """
+
+    def score(batch: Batch) -> tuple[RowStats, int]:
+        begin = time.perf_counter_ns()
+        stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
+        return stats, time.perf_counter_ns() - begin
+
+    if not getattr(backend, "any_thread", False):
+        for batch, places in batches:
+            yield batch, places, *score(batch)
+        return
+    with ThreadPoolExecutor(1) as ahead:
+        waiting: list[tuple[Batch, _Places, Future[tuple[RowStats, int]]]] = []
+        for batch, places in batches:
+            waiting.append((batch, places, ahead.submit(score, batch)))
+            if len(waiting) > 1:
+                first, first_places, future = waiting.pop(0)
+                yield first, first_places, *future.result()
+        for last, last_places, future in waiting:
+            yield last, last_places, *future.result()
 
 
 def _is_missing(piece: Piece, open_sequences: dict[int, _Partial]) -> bool:
@@ -177,7 +208,9 @@ def _batches(
         by_length.setdefault(row_length_for(piece.window.inputs, longest_row), []).append(piece)
     for row_length in sorted(by_length):
         rows = pack_rows(by_length[row_length], row_length)
-        batch_rows = min(max(least_rows, _BATCH_POSITIONS // row_length), len(rows))
+        # Equal batches of no more rows than fit: few empty rows in the last one.
+        most = max(least_rows, _BATCH_POSITIONS // row_length)
+        batch_rows = -(-len(rows) // -(-len(rows) // most))
         yield from build_batches(
             rows, sequences, row_length=row_length, batch_rows=batch_rows, prefix_token=prefix_token
         )
