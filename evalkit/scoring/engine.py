@@ -105,6 +105,7 @@ def score_sequences(
     skip: Collection[int] = (),
     kept: Iterable[WindowStats] = (),
     on_windows: Callable[[Sequence[WindowStats]], None] | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[list[tuple[int, SequenceStats]]]:
     """Score sequences; the result doesn't depend on anything but the sequences in their order.
 
@@ -119,7 +120,10 @@ def score_sequences(
         longest_row: no row has more positions; no window has more inputs.
         skip: indices of sequences whose statistics aren't wanted again.
         kept: windows that an earlier attempt scored.
-        on_windows: takes, after each batch, the windows in it whose sequences are still incomplete.
+        on_windows: takes, after each batch, the windows in it whose sequences are still incomplete; all of its
+            windows where the work is shared.
+        share: number of this process and how many share the work; each scores batches of its own, and sequences may
+            stay incomplete.
 
     Yields:
         After each batch the sequences that it completed, as (index, statistics). Each sequence comes exactly
@@ -134,10 +138,12 @@ def score_sequences(
             open_sequences[part.sequence].place(part.window, part.stats)
     yield _completed(open_sequences, sorted(open_sequences))
     batches = _batches(pieces, sequences, prefix_token, longest_row, getattr(backend, "batch_rows", 1))
+    own, processes = share
     wanted = (
         (batch, places)
-        for batch in batches
-        if (places := [place for place in batch.placements if _is_missing(place.piece, open_sequences)])
+        for number, batch in enumerate(batches)
+        if number % processes == own
+        and (places := [place for place in batch.placements if _is_missing(place.piece, open_sequences)])
     )
     for batch, placements, stats, elapsed in _scored(wanted, backend):
         parts = _cut(placements, batch, stats, elapsed)
@@ -146,9 +152,10 @@ def score_sequences(
         finished = _completed(open_sequences, dict.fromkeys(part.sequence for part in parts))
         if on_windows is not None:
             # A window that failed isn't kept: an attempt that goes on later asks for it again.
-            on_windows([part for part in parts if part.sequence in open_sequences and not part.stats.failed])
+            kept_parts = [part for part in parts if processes > 1 or part.sequence in open_sequences]
+            on_windows([part for part in kept_parts if not part.stats.failed])
         yield finished
-    if open_sequences:
+    if open_sequences and processes == 1:
         raise AssertionError(f"{len(open_sequences)} sequences were not scored whole")
 
 

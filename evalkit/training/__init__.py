@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evalkit.training.callback import EvalCallback
+    from evalkit.training.distributed import MissingRankError, Ranks
     from evalkit.training.evaluation import Validation, validation
     from evalkit.training.metrics import TokenMetric
     from evalkit.training.record import EvaluationRecord, JsonlSink, MlflowSink, Sink, TensorBoardSink
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "callback": ("EvalCallback",),
+    "distributed": ("MissingRankError", "Ranks"),
     "evaluation": ("Validation", "validation"),
     "metrics": ("TokenMetric",),
     "record": ("EvaluationRecord", "JsonlSink", "MlflowSink", "Sink", "TensorBoardSink"),
@@ -54,10 +56,12 @@ __all__ = [
     "EveryNSteps",
     "JsonlSink",
     "KeepBest",
+    "MissingRankError",
     "MlflowSink",
     "OnLossScaleDrop",
     "OnLossSpike",
     "OnOverflow",
+    "Ranks",
     "Sink",
     "StepEvent",
     "TensorBoardSink",
