@@ -57,6 +57,11 @@ def start_processes(config: TrainConfig) -> Processes:
         InputError: the number of processes isn't what `config.parallel` declares, or its kind needs another device.
     """
     parallel = config.parallel
+    if parallel.splits_the_model:
+        raise InputError(
+            "parallel: this version checks a declaration with model or pipeline above 1 or optimizer_shard, but can't "
+            "train it; set them to 1 and false (data above 1 trains)"
+        )
     started = int(os.environ.get("MS_WORKER_NUM", "1"))
     if started != parallel.devices:
         raise InputError(
@@ -65,11 +70,6 @@ def start_processes(config: TrainConfig) -> Processes:
             f"--local_worker_num={parallel.devices} ...` (docs/training.md)"
         )
     ms.set_context(mode=ms.PYNATIVE_MODE if config.debug else ms.GRAPH_MODE)
-    if parallel.splits_the_model and ms.get_context("device_target") == "CPU":
-        raise InputError(
-            "parallel: model, pipeline and optimizer_shard need Ascend devices (MindSpore 2.10 has no ReduceScatter "
-            "and no pipeline on a CPU); on CPUs only data above 1 trains"
-        )
     rank = 0
     if parallel.devices > 1:
         from mindspore.communication import get_rank, init

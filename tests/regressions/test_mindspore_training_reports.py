@@ -1,6 +1,8 @@
 """Public reports about training with MindSpore: resume, loss scale, callbacks. Numbers as in the list of reports."""
 
+import pickle
 import shutil
+import sys
 
 import mindspore as ms
 import numpy as np
@@ -120,3 +122,29 @@ def test_m43_the_validation_loss_is_over_all_batches(training_folder, tiny_run):
     together = np.log(small.step.perplexity(batches))
     assert together == pytest.approx(np.average(each, weights=tokens), rel=1e-6)
     assert abs(together - each[-1]) > 1e-4
+
+
+_watched: list[str] = []
+_watching = False
+
+
+def _watch(event, arguments):
+    if _watching and event == "pickle.find_class":
+        _watched.append(str(arguments))
+
+
+sys.addaudithook(_watch)
+
+
+def test_nothing_is_unpickled_on_resume(config, training_folder, tiny_run):
+    global _watching
+    _watched.clear()
+    _watching = True
+    try:
+        pickle.loads(pickle.dumps(np.float32))  # the watch works
+        assert _watched
+        _watched.clear()
+        restored(config, training_folder, tiny_run)
+        assert not _watched
+    finally:
+        _watching = False

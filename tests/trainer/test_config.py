@@ -63,6 +63,7 @@ def test_the_gpt2_family_has_its_own_defaults(tmp_path):
             r"batch_size 4 isn't a multiple of parallel.micro_batches 3",
         ),
         ({"parallel": {"micro_batches": 2}}, r"micro_batches 2 needs pipeline above 1; use accumulation"),
+        ({"parallel": {"enable_alltoall": True}}, r"enable_alltoall, .* concern cut models"),
         ({"parallel": {"optimizer_shard": True}}, r"optimizer_shard needs data above 1"),
         ({"parallel": {"recompute": "some"}}, r"parallel.recompute"),
         ({"parallel": {"recompute": {"segments": 3}}}, r"layers of a stage aren't a multiple of"),

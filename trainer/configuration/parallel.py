@@ -51,6 +51,12 @@ class ParallelConfig(Strict):
             )
         if self.optimizer_shard and self.data == 1:
             raise ValueError("optimizer_shard needs data above 1: there is nobody to share with")
+        switched = self.enable_alltoall or self.elementwise_op_strategy_follow or not self.fully_use_devices
+        if switched and not self.splits_the_model:
+            raise ValueError(
+                "enable_alltoall, fully_use_devices and elementwise_op_strategy_follow concern cut models; "
+                "leave them out where model and pipeline are 1"
+            )
         return self
 
     @property
