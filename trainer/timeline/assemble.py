@@ -89,7 +89,7 @@ def _rank(rank: int, files: list[TraceFile], recording: Recording) -> Rank:
             why = "no device rows in its trace: what the device did isn't known"
     lost = np.concatenate([file.lost_launch_ns for file in files])
     steps = _steps(tracks, roles, names)
-    evidence = EMPTY if why else coverage.evidence(files, recording, steps, lost, computing, communication)
+    evidence = EMPTY if why else coverage.evidence(files, recording, steps, computing, communication)
     return Rank(
         rank=rank,
         tracks=tracks,

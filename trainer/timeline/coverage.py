@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from trainer.timeline import intervals
 from trainer.timeline.clock import NS_PER_MS
-from trainer.timeline.intervals import Set
+from trainer.timeline.intervals import EMPTY, Set
 from trainer.timeline.model import Recording, StepMark, TraceFile
 from trainer.timeline.roles import DEVICE_ROLES, Role, roles_of
 
@@ -23,7 +23,6 @@ def evidence(
     files: list[TraceFile],
     recording: Recording,
     steps: tuple[StepMark, ...],
-    lost: NDArray[np.int64],
     computing: Set,
     communication: Set,
 ) -> Set:
@@ -35,7 +34,12 @@ def evidence(
         pause = np.append(np.diff(np.column_stack([busy[:-1, 1], busy[1:, 0]]), axis=1).ravel(), 0)
         return intervals.union(busy[:, 0], busy[:, 1] + np.where(pause <= _BURST_NS, pause, 0))
     seen = intervals.union(np.array([w[0] for w in windows]), np.array([w[1] for w in windows]))
-    return intervals.difference(seen, _lost_windows(steps, lost, busy, computing))
+    kept = np.concatenate([file.launch_ns for file in files])
+    lost = np.concatenate([file.lost_launch_ns for file in files])
+    return intervals.difference(
+        seen,
+        intervals.union_of(_lost_head(kept, lost, busy), _lost_steps(steps, computing)),
+    )
 
 
 def has_device_rows(file: TraceFile, recording: Recording) -> bool:
@@ -49,17 +53,24 @@ def has_device_rows(file: TraceFile, recording: Recording) -> bool:
     )
 
 
-def _lost_windows(steps: tuple[StepMark, ...], lost: NDArray[np.int64], busy: Set, computing: Set) -> Set:
-    """Steps without any computation (they were run, so it was lost), and launches before the first device task."""
-    windows = []
-    if len(lost) and len(busy) and int(lost.min()) < int(busy[0, 0]):
-        windows.append((int(lost.min()), int(busy[0, 0])))
-    if len(computing):
-        windows.extend(
-            (step.start_ns, step.end_ns)
-            for step in steps
-            if not len(intervals.clip(computing, step.start_ns, step.end_ns))
-        )
+def _lost_head(kept: NDArray[np.int64], lost: NDArray[np.int64], busy: Set) -> Set:
+    """From the first launch without a task to the first one that has one, where that is before the first task."""
+    if not len(lost) or not len(busy) or lost.min() >= busy[0, 0]:
+        return EMPTY
+    later = kept[kept > lost.min()]
+    until = min(int(busy[0, 0]), int(later.min())) if len(later) else int(busy[0, 0])
+    return np.array([[int(lost.min()), until]], np.int64)
+
+
+def _lost_steps(steps: tuple[StepMark, ...], computing: Set) -> Set:
+    """Steps without any computation: they were run, so that their device data was lost."""
+    if not len(computing):
+        return EMPTY
+    empty = [
+        (step.start_ns, step.end_ns)
+        for step in steps
+        if not len(intervals.clip(computing, step.start_ns, step.end_ns))
+    ]
     return intervals.union(
-        np.array([w[0] for w in windows], np.int64), np.array([w[1] for w in windows], np.int64)
+        np.array([w[0] for w in empty], np.int64), np.array([w[1] for w in empty], np.int64)
     )

@@ -8,12 +8,15 @@ from trainer.timeline.clock import NS_PER_MS
 from trainer.timeline.coverage import extent, has_device_rows
 from trainer.timeline.model import Recording, TraceFile
 from trainer.timeline.quarantine import Quarantine
+from trainer.timeline.roles import step_number
 
 # Files whose times are further apart than this weren't recorded together.
 _SAME_RECORDING_NS = 3_600_000 * NS_PER_MS
 _SECOND_NS = 1_000 * NS_PER_MS
 # An event further away than this many times the length of all others can't belong to them.
 _FAR = 20
+# From here on a trace is a burden to copy and to look at.
+_LARGE_BYTES = 1 << 30
 
 
 def select(recording: Recording) -> list[TraceFile]:
@@ -24,6 +27,7 @@ def select(recording: Recording) -> list[TraceFile]:
     _align_relative(files)
     files = _one_recording(files, recording)
     _give_ranks(files, recording)
+    _advise_on_size(files, recording)
     return files
 
 
@@ -107,4 +111,18 @@ def _give_ranks(files: list[TraceFile], recording: Recording) -> None:
         file.rank = free
         recording.notes.append(
             f"{file.name}: no rank in its content or name, taken as rank {free}; `--ranks FILE` says which it is"
+        )
+
+
+def _advise_on_size(files: list[TraceFile], recording: Recording) -> None:
+    for file in files:
+        size = file.path.stat().st_size
+        if size < _LARGE_BYTES:
+            continue
+        numbers = {number for part in file.tracks.values() for number in np.unique(part.name)}
+        steps = sum(1 for number in numbers if step_number(recording.names.texts[number]) is not None)
+        each = f", {size / steps / (1 << 30):.2f} GiB a step" if steps else ""
+        recording.notes.append(
+            f"{file.name} has {size / (1 << 30):.1f} GiB for {file.events:,} events{each}: record fewer steps, without "
+            "stacks and shapes, or only some ranks"
         )
