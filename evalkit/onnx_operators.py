@@ -59,6 +59,7 @@ ALLOWED_ONNX_OPERATORS = frozenset(
         "ReduceSumSquare",
         "Reshape",
         "RotaryEmbedding",
+        "ScatterElements",
         "Shape",
         "Sigmoid",
         "Sin",

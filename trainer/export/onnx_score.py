@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from evalkit.bundle import GraphPort, ModelSpec
+from evalkit.scoring.head import LOWEST
 from trainer.export.onnx_writer import GraphWriter
 from trainer.model.attention import HIDDEN
 from trainer.model.rotary import rotary_angles
@@ -220,22 +221,33 @@ class _Decoder(GraphWriter):
         largest, second = self.ops("Split", 2, best, axis=-1, num_outputs=2)
         top_id = self.op("Cast", self._columns(best_ids, self.integers(0), self.integers(1)), to=_INT32)
         centred = self.op("Sub", logits, largest)  # [N, V], the largest is 0
-        weights = self.op("Exp", centred)
-        total = self._row_sum(weights)
-        log_total = self.op("Log", total)
-        at_target = self.op("GatherElements", centred, targets, axis=1)
-        zero = self._float("zero", 0.0)
-        other = self.op("Where", self.op("Equal", top_id, targets), self.op("Sub", second, largest), zero)
-        better = self._row_sum(self.op("Cast", self.op("Greater", centred, at_target), to=_FLOAT))
-        rank = self.op("Add", self.op("Cast", better, to=_INT32), self.constant("one", np.int32(1)))
-        expected = self.op("Div", self._row_sum(self.op("Mul", weights, centred)), total)
+        own = self.op("GatherElements", centred, targets, axis=1)
+        better = self._row_sum(self.op("Cast", self.op("Greater", centred, own), to=_FLOAT))
+        rank = self.op("Add", self.op("Cast", better, to=_INT32), self.constant("one_id", np.int32(1)))
+        second = self.op("Sub", second, largest)
+        other = self.op("Where", self.op("Equal", top_id, targets), second, self._float("zero", 0.0))
+
+        lowest = self.op("Expand", self._float("lowest", LOWEST), self.op("Shape", targets))
+        weights = self.op("Exp", self.op("ScatterElements", centred, targets, lowest, axis=1))
+        own_weight, rest, one = self.op("Exp", own), self._row_sum(weights), self._float("one", 1.0)
+        log_total = self._log1p(self.op("Add", rest, self.op("Sub", own_weight, one)), one)
+        weighted = self.op(
+            "Add", self._row_sum(self.op("Mul", weights, centred)), self.op("Mul", own_weight, own)
+        )
+        expected = self.op("Div", weighted, self.op("Add", own_weight, rest))
         return [
-            self.op("Sub", at_target, log_total),
+            self.op("Sub", own, log_total),
             self.op("Sub", log_total, expected),
-            self.op("Sub", at_target, other),
+            self.op("Sub", own, other),
             rank,
             top_id,
         ]
+
+    def _log1p(self, x: str, one: str) -> str:
+        """ln(1 + x) as in `ScoringHead`; ONNX has no operator for it."""
+        u = self.op("Add", x, one)
+        exact = self.op("Div", self.op("Mul", self.op("Log", u), x), self.op("Sub", u, one))
+        return self.op("Where", self.op("Equal", u, one), x, exact)
 
     def _row_sum(self, x: str) -> str:
         return self.op("ReduceSum", x, self.integers(-1), keepdims=1)
