@@ -27,6 +27,7 @@ from trainer.progress import training_progress
 from trainer.resume import find_checkpoint
 from trainer.run_log import RunLogs, claimed, open_logs, storing
 from trainer.saving import Counters, Saver
+from trainer.scenario_evaluation import LogSink, scenario_callback
 from trainer.setup import build_step, check_model
 from trainer.step import StepResult, TrainStep
 from trainer.validation import Validation
@@ -73,7 +74,8 @@ def train(
     Args:
         config: the configuration.
         folder: relative paths of the configuration start here.
-        out: the run folder: checkpoints/step-N/, log.jsonl, evaluations.jsonl, best.json.
+        out: the run folder: checkpoints/step-N/, log.jsonl, evaluations.jsonl,
+            scenario.jsonl, best.json.
         resume: go on from the newest whole checkpoint in `out`; from the start where there is none.
         profile: record MindSpore's profiler for the steps of `config.profile` into `out`/profile.
         callbacks: called after those that the configuration names.
@@ -87,11 +89,6 @@ def train(
         raise InputError(
             f"{out}: holds checkpoints already; go on with --resume, remove the folder or choose another --out"
         )
-    if config.evaluation is not None and config.evaluation.scenario is not None:
-        raise InputError(
-            "evaluation.scenario: scenarios aren't measured during training yet; leave it out, and use `evalkit run` "
-            "on the exported bundle"
-        )
     started = time.monotonic()
     try:
         with terminable(), storing(out), claimed(out, exclusive=config.parallel.devices == 1):
@@ -104,16 +101,21 @@ def train(
             saver = Saver(config, data, train_step, validation, out)
             found = find_checkpoint(out, config, data, saver.files.tokenizer.sha256) if resume else None
             used = [*load_callbacks(config.callbacks, folder), *callbacks]
+            watcher = scenario_callback(config, folder, out, data, train_step, processes)
+            if watcher is not None:
+                used.append(watcher)
             events = TrainingEvents(used, config, data, train_step)
             profiler = StepProfiler(out / "profile", config.profile) if profile else None
             run = _Run(config, data, train_step, validation, saver, processes, events, profiler)
             counters = run.begin(found, out, resume=resume)
             own = (
-                open_logs(out, counters.step, shapes=config.debug)
+                open_logs(out, counters.step, shapes=config.debug, scenario=watcher is not None)
                 if processes.writes
                 else nullcontext(RunLogs())
             )
             with own as logs:
+                if watcher is not None and logs.scenario is not None:
+                    watcher.sinks = (LogSink(logs.scenario),)
                 run.run(counters, logs)
     except KeyboardInterrupt:
         raise IncompleteError(f"interrupted; {kept_checkpoint(out)}") from None

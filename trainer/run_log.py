@@ -14,6 +14,7 @@ from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 
 LOG, EVALUATIONS, SHAPES, BEST = "log.jsonl", "evaluations.jsonl", "shapes.jsonl", "best.json"
+SCENARIO = "scenario.jsonl"
 
 
 class JsonLines:
@@ -49,30 +50,37 @@ class RunLogs:
         log: a record a step.
         evaluations: a record a validation.
         shapes: in debug mode, a record a layer.
+        scenario: where a scenario is measured, a record an evaluation.
     """
 
     log: JsonLines | None = None
     evaluations: JsonLines | None = None
     shapes: JsonLines | None = None
+    scenario: JsonLines | None = None
 
     def sync(self) -> None:
         """Wait until log and evaluations are on the disk."""
-        for lines in (self.log, self.evaluations):
+        for lines in (self.log, self.evaluations, self.scenario):
             if lines is not None:
                 lines.sync()
 
 
 @contextmanager
-def open_logs(out: Path, steps: int, *, shapes: bool) -> Iterator[RunLogs]:
+def open_logs(out: Path, steps: int, *, shapes: bool, scenario: bool) -> Iterator[RunLogs]:
     """The logs of a run that goes on after `steps` steps, cut back to them, for the length of a block.
 
     Raises:
         InputError: the log doesn't hold each of those steps.
     """
     check_complete(out / LOG, steps)
-    names = (LOG, EVALUATIONS, SHAPES) if shapes else (LOG, EVALUATIONS)
+    files = {"log": LOG, "evaluations": EVALUATIONS}
+    files |= {"shapes": SHAPES} if shapes else {}
+    files |= {"scenario": SCENARIO} if scenario else {}
     with ExitStack() as stack:
-        yield RunLogs(*(stack.enter_context(closing(JsonLines(out / name, steps))) for name in names))
+        opened = {
+            name: stack.enter_context(closing(JsonLines(out / file, steps))) for name, file in files.items()
+        }
+        yield RunLogs(**opened)
 
 
 def check_complete(path: Path, steps: int) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from evalkit.backends.choice import DEFAULT, BackendName
 from evalkit.backends.models import MeasuredModel
@@ -24,6 +24,7 @@ from evalkit.scenario.setup import dialogue_setup
 from evalkit.scoring.decisions import DecisionItem, read_decisions
 from evalkit.scoring.texts import TextItem, read_texts
 from evalkit.scoring.windows import resolve_window
+from evalkit.tokenization import TextTokenizer
 
 _DEFAULT_CONFIDENCE = 0.95
 
@@ -84,7 +85,9 @@ def prepare(
         decisions=()
         if loaded.risk_data is None or scenario.risk is None
         else tuple(read_decisions(loaded.risk_data, scenario.risk.labels)),
-        models=tuple(_model_setup(side, model, loaded, counts, terms) for side, model in sides),
+        models=tuple(
+            ModelSetup(side, model, *measurement_of(model, loaded, counts, terms)) for side, model in sides
+        ),
         backend=backend,
     )
 
@@ -143,7 +146,26 @@ class _NoVocabulary:
     unknown_ids: frozenset[int] = frozenset()
 
 
-def _window(model: MeasuredModel, loaded: LoadedScenario) -> Window | None:
+class ScoredModel(Protocol):
+    """What fixes how a model's texts are measured."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None: ...
+
+    @property
+    def tokenizer_sha256(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def max_length(self) -> int | None: ...
+
+
+def _window(model: ScoredModel, loaded: LoadedScenario) -> Window | None:
     asked = None if loaded.scenario.text is None else loaded.scenario.text.window
     if model.max_length is not None:
         try:
@@ -158,9 +180,20 @@ def _window(model: MeasuredModel, loaded: LoadedScenario) -> Window | None:
     return None
 
 
-def _model_setup(
-    side: Side, model: MeasuredModel, loaded: LoadedScenario, counts: Counts, terms: Sequence[str] | None
-) -> ModelSetup:
+def measurement_of(
+    model: ScoredModel, loaded: LoadedScenario, counts: Counts, terms: Sequence[str] | None
+) -> tuple[Window | None, TokenClassifier, MetricContext]:
+    """Window, token classes and metric settings of a model under a scenario.
+
+    Args:
+        model: that is measured.
+        loaded: the scenario.
+        counts: the pinned frequencies.
+        terms: of the glossary, or None.
+
+    Raises:
+        InputError: the scenario's window doesn't fit the model, or a package is missing.
+    """
     scenario = loaded.scenario
     classes = Classes() if scenario.text is None else scenario.text.classes
     classifier = build_classifier(
@@ -208,7 +241,7 @@ def _model_setup(
         own=added.own,
         business=added.business,
     )
-    return ModelSetup(side, model, window, replace(classifier, views=added.span_views, words=words), context)
+    return window, replace(classifier, views=added.span_views, words=words), context
 
 
 def _word_rule(loaded: LoadedScenario) -> WordRule:

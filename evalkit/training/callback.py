@@ -63,7 +63,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         if cooldown < 0:
             raise InputError(f"cooldown: 0 or more steps are needed (got {cooldown})")
         self._network, self._validation, self._ranks = network, validation, ranks
-        self._sinks = tuple(sinks) if ranks is None or ranks.rank == 0 else ()
+        self.sinks = tuple(sinks) if ranks is None or ranks.rank == 0 else ()
         self._triggers = (
             tuple(triggers) if triggers is not None else (EveryNSteps(), OnLossScaleDrop(), AtEnd())
         )
@@ -95,6 +95,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
                     max_length=check.window.length,
                     logits=self._logits,
                 )
+            self._validation = check.in_precision(self._backend.precision)
         if argument(arguments, "dataset_sink_mode", False):
             say(
                 "evalkit: data sink mode: MindSpore reports steps once a sink, so triggers see only the last step of each; "
@@ -120,7 +121,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
             arguments = run_context.original_args()
             event = self._event(arguments)
             self._evaluate(run_context, event, AtEnd.name, "end of the training")
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.close()
 
     def _event(self, arguments: Any) -> StepEvent:
@@ -201,7 +202,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         )
         self._suppressed, self._evaluated_at = 0, event.step
         self.records.append(record)
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.write(record)
         if error is not None:
             sys.stderr.write(f"evalkit: evaluation after step {event.step} failed: {error}\n")

@@ -104,7 +104,7 @@ def test_missing_and_broken_inputs(tmp_path):
         ("level: O0", "level: O2, dtype: bfloat16", "bfloat16 has no kernels on a CPU"),
         ("steps: 12", "steps: 12\nparallel: {data: 2}", "need 2 processes, 1 was started; use `msrun"),
         ("steps: 12", "steps: 12\ncallbacks: [nowhere:Thing]", "no module 'nowhere'"),
-        ("every: 6,", "every: 6, scenario: s.yaml,", "evaluation.scenario: "),
+        ("every: 6,", "every: 6, scenario: s.yaml,", "s.yaml: "),
     ],
 )
 def test_wrong_configurations_are_one_line(training_folder, tmp_path, old, new, message):
