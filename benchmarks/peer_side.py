@@ -5,6 +5,7 @@ It runs with the Python of the peers' environment (lm-eval, transformers, torch)
 
 import json
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,9 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 def main() -> None:
     """Read one JSON object of settings from stdin, print one of measurements; see `benchmarks/scoring.py`."""
     settings = json.load(sys.stdin)
+    # Batch size auto tries large batches until memory runs out: its own, not that of the whole machine.
+    limit = settings["memory_limit_mib"] << 20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     import torch
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM

@@ -2,13 +2,18 @@
 
 import json
 import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from evalkit.console import run, say
-from evalkit.errors import InputError
+from evalkit.errors import ExitCode, IncompleteError, InputError
 from trainer.doctor_cli import doctor
 
 
@@ -23,10 +28,11 @@ def cli() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder; default: the configuration's `out`."
 )
+@click.option("--resume", is_flag=True, help="Go on from the newest whole checkpoint in the run folder.")
+@click.option("--profile", is_flag=True, help="Record MindSpore's profiler into the run folder's profile/.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def train(config: Path, out: Path | None, as_json: bool) -> None:
+def train(config: Path, out: Path | None, resume: bool, profile: bool, as_json: bool) -> None:
     """Train from CONFIG.yaml; writes checkpoints/step-N/ and log.jsonl into the run folder."""
-    from evalkit.errors import InputError
     from trainer.config import load_config
 
     settings = load_config(config)
@@ -36,7 +42,11 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
         out = config.parent / settings.out
     from trainer.loop import train as train_model
 
-    summary = train_model(settings, config.parent, out)
+    try:
+        with stdout_for_the_result():
+            summary = train_model(settings, config.parent, out, resume=resume, profile=profile)
+    except IncompleteError as error:
+        raise IncompleteError(f"{error}; go on with `trainer train {config} --out {out} --resume`") from None
     if as_json:
         result = {
             "checkpoint": str(summary.checkpoint),
@@ -49,6 +59,37 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
         return
     say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {summary.final_loss:.4f}")
     click.echo(f"checkpoint: {summary.checkpoint}")
+
+
+@cli.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the baseline.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+def baseline(config: Path, out: Path, as_json: bool) -> int:
+    """Train 3 steps on 100 samples of CONFIG with everything recorded; a second run says what differs."""
+    from trainer.config import load_config
+
+    settings = load_config(config)
+    from trainer.baseline import run_baseline
+
+    with stdout_for_the_result():
+        result = run_baseline(settings, config.parent, out)
+    trends = [trend.model_dump() for trend in result.record.trends]
+    found = result.differences
+    if as_json:
+        differences = None if found is None else [asdict(difference) for difference in found]
+        fields = {"baseline": str(result.folder), "differences": differences, "trends": trends}
+        click.echo(json.dumps(fields, ensure_ascii=False))
+    else:
+        for trend in result.record.trends:
+            click.echo(f"{'ok' if trend.holds else 'NOT AS EXPECTED'}  {trend.name}: {trend.evidence}")
+        for difference in found or []:
+            click.echo(f"differs  {difference}")
+        if found is not None and not found:
+            click.echo("no difference to the first run")
+        click.echo(f"baseline: {result.folder}")
+    healthy = all(trend.holds for trend in result.record.trends)
+    return int(ExitCode.OK if healthy and not found else ExitCode.FAIL)
 
 
 @cli.command()
@@ -204,7 +245,9 @@ def generate(
 
 @cli.command()
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder to write; must not exist.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder to write; must not exist."
+)
 @click.option(
     "--ranks",
     "rank_map",
@@ -236,6 +279,20 @@ def timeline(folder: Path, out: Path, rank_map: Path | None, as_json: bool) -> N
     if not analysis.findings:
         click.echo("no rule found anything")
     click.echo(f"report: {out / 'heatmap.html'}")
+
+
+@contextmanager
+def stdout_for_the_result() -> Iterator[None]:
+    """Within the block whatever prints (callbacks, MindSpore's profiler in a process of its own) prints on stderr."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
 
 
 def _finite(value: float, option: str) -> float:

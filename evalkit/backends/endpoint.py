@@ -64,8 +64,8 @@ class EndpointBackend:
             IncompleteError: it doesn't answer.
         """
         self.model_digest, self.max_length, self.vocab_size = model_digest, max_length, tokenizer.vocab_size
-        # So many windows of full length in one call that no request slot stays empty.
-        self.batch_positions = 2 * client.concurrency * max_length
+        # So many windows of full length in one call that the slots for requests stay filled.
+        self.batch_rows = 2 * client.concurrency
         self._client, self._tokenizer = client, tokenizer
         self._check_length()
         self._dialect = self._find_dialect()

@@ -13,6 +13,7 @@ class OnnxBackend:
 
     name = "onnx"
     precision = "fp32"
+    any_thread = True
 
     def __init__(self, bundle: Bundle) -> None:
         """Load the graph of a verified bundle.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.errors import InputError
-from evalkit.onnx_operators import read_checked_onnx
+from evalkit.onnx_operators import check_onnx
 
 _ERROR = 3  # severity from which ONNX Runtime writes to stderr
 
@@ -18,7 +18,7 @@ def open_session(file: Path) -> Any:
     Raises:
         InputError: ONNX Runtime isn't installed, the graph is unsafe, or it can't be loaded.
     """
-    data = read_checked_onnx(file)
+    check_onnx(file)
     try:
         import onnxruntime
     except ImportError:
@@ -31,7 +31,8 @@ def open_session(file: Path) -> Any:
     options.log_severity_level = _ERROR
     # Not session.set_denormal_as_zero: it changes the floating-point mode of this whole process, ours and the caller's.
     try:
-        return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        # From the file, not from its bytes: that needs the memory of the weights once less.
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common base but Exception
         reason = str(error).splitlines()[0]
         raise InputError(

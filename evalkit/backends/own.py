@@ -29,8 +29,7 @@ class CheckedBackend:
     def __init__(self, backend: Backend, reference: str) -> None:
         self.name, self.model_digest, self.precision = backend.name, backend.model_digest, backend.precision
         self.max_length, self.vocab_size = backend.max_length, backend.vocab_size
-        if hasattr(backend, "batch_positions"):
-            self.batch_positions = backend.batch_positions
+        self.batch_rows = getattr(backend, "batch_rows", 1)
         self._backend, self._reference = backend, reference
 
     def score(

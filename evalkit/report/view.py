@@ -143,7 +143,7 @@ def _notices(source: ReportSource) -> Iterator[str]:
     for role in ("candidate", "baseline"):
         model = source.plan.get(role)
         if isinstance(model, Mapping) and model.get("identity") == "declared":
-            yield f"The {role} is what {model['model_digest']} says: {model['identity_note']}."
+            yield f"The identity of the {role}, {model.get('model_digest')}, is {model.get('identity_note')}."
     if not results.complete:
         yield "The run is partial: not everything planned was measured."
     for side, item in (("candidate", results), ("baseline", source.baseline_results)):

@@ -4,13 +4,15 @@ import numpy as np
 from mindspore import Tensor, dtype, nn, ops
 
 # Finite, so that no infinity enters a graph; below every centred float32 logit that a real model gives.
-_LOWEST = -3.0e38
+LOWEST = -3.0e38
 
 
 class ScoringHead(nn.Cell):  # type: ignore[misc]
     """Turns logits into the statistics that evalkit stores for each scored token.
 
-    Everything is float32 and relative to the row's largest logit, which makes the log-softmax stable.
+    Everything is float32 and relative to the row's largest logit, which makes the log-softmax stable. The target's own
+    weight isn't summed with the others: where it is nearly 1, its logarithm lies in what the others add to it, and that
+    would drown in the rounding of a sum near 1.
     """
 
     def __init__(self, vocab_size: int) -> None:
@@ -32,17 +34,28 @@ class ScoringHead(nn.Cell):  # type: ignore[misc]
         """
         logits = logits.astype(dtype.float32)
         centred = logits - ops.amax(logits, -1, keepdims=True)  # [N, V], the largest is 0
-        weights = ops.exp(centred)
-        total = self.sum(weights, -1)  # [N], softmax's denominator
-        log_total = ops.log(total)
-
         column = targets.reshape(-1, 1)
         at_target = ops.gather_d(centred, 1, column)  # [N, 1]
-        others = ops.select(ops.equal(self.token_ids, column), ops.full_like(centred, _LOWEST), centred)
-        margin = at_target.reshape(-1) - ops.amax(others, -1)
+        others = ops.select(ops.equal(self.token_ids, column), ops.full_like(centred, LOWEST), centred)
         better = self.sum(
             (centred > at_target).astype(dtype.float32), -1
         )  # exact: a vocabulary is far below 2^24
-        entropy = log_total - self.sum(weights * centred, -1) / total
         top_id = ops.argmax(centred, -1).astype(dtype.int32)
-        return at_target.reshape(-1) - log_total, entropy, margin, 1 + better.astype(dtype.int32), top_id
+
+        own = at_target.reshape(-1)  # [N]
+        own_weight, weights = ops.exp(own), ops.exp(others)
+        rest = self.sum(weights, -1)  # [N]; own_weight + rest is softmax's denominator
+        log_total = _log1p(rest + (own_weight - 1.0))
+        weighted = self.sum(weights * centred, -1) + own_weight * own
+        entropy = log_total - weighted / (own_weight + rest)
+        margin = own - ops.amax(others, -1)
+        return own - log_total, entropy, margin, 1 + better.astype(dtype.int32), top_id
+
+
+def _log1p(x: Tensor) -> Tensor:
+    """ln(1 + x), exact for small x too, which the operator of that name isn't on CPU: ln(u) · x / (u - 1), u = 1 + x.
+
+    Kahan 1987, see Goldberg 1991, theorem 4.
+    """
+    u = x + 1.0
+    return ops.select(ops.equal(u, 1.0), x, ops.log(u) * x / (u - 1.0))

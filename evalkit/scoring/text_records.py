@@ -80,11 +80,11 @@ def finish_text(
     starts, ends = encoded.starts[first:], encoded.ends[first:]
     views = classifier.view_members(job.text, encoded)
     try:
-        by_class = _sums(stats, classes, ends - starts, classifier.names)
+        by_class = token_sums(stats, classes, ends - starts, classifier.names)
         by_view = {
             name: sums
             for name, members in views.items()
-            for sums in _sums(stats, members[first:] - 1, ends - starts, (name,)).values()
+            for sums in token_sums(stats, members[first:] - 1, ends - starts, (name,)).values()
         }
     except OverflowError as error:
         return [blank_record(item, encoded, status="error", reason=str(error)) for item in job.items], []
@@ -143,7 +143,7 @@ def _words(text: str, scored: str, words: WordRule) -> int:
     return total if total == 0 or scored is text else words.count(scored)
 
 
-def _sums(
+def token_sums(
     stats: SequenceStats,
     classes: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],

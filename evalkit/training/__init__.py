@@ -1,6 +1,6 @@
 """Evaluation inside training: when to evaluate, on what, and proof that the training isn't touched.
 
-The names below are loaded when they are first asked for: `EvalCallback` needs MindSpore, the others don't.
+The names below are loaded when they are first asked for: `EvalCallback` and `TokenMetric` need MindSpore, the others don't.
 """
 
 from importlib import import_module
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evalkit.training.callback import EvalCallback
+    from evalkit.training.distributed import MissingRankError, Ranks
     from evalkit.training.evaluation import Validation, validation
+    from evalkit.training.metrics import TokenMetric
     from evalkit.training.record import EvaluationRecord, JsonlSink, MlflowSink, Sink, TensorBoardSink
     from evalkit.training.selection import EarlyStop, KeepBest
     from evalkit.training.triggers import (
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "callback": ("EvalCallback",),
+    "distributed": ("MissingRankError", "Ranks"),
     "evaluation": ("Validation", "validation"),
+    "metrics": ("TokenMetric",),
     "record": ("EvaluationRecord", "JsonlSink", "MlflowSink", "Sink", "TensorBoardSink"),
     "selection": ("EarlyStop", "KeepBest"),
     "triggers": (
@@ -52,13 +56,16 @@ __all__ = [
     "EveryNSteps",
     "JsonlSink",
     "KeepBest",
+    "MissingRankError",
     "MlflowSink",
     "OnLossScaleDrop",
     "OnLossSpike",
     "OnOverflow",
+    "Ranks",
     "Sink",
     "StepEvent",
     "TensorBoardSink",
+    "TokenMetric",
     "Trigger",
     "Validation",
     "validation",

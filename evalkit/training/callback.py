@@ -11,6 +11,7 @@ from evalkit.backends.checkpoint import CheckpointBackend, LogitsFunction
 from evalkit.console import say
 from evalkit.errors import InputError
 from evalkit.training.arguments import argument
+from evalkit.training.distributed import MissingRankError, Ranks
 from evalkit.training.evaluation import Measurement, Validation
 from evalkit.training.loss_scale import LossScaleReader, loss_of
 from evalkit.training.record import EvaluationRecord, Sink, metric_entry
@@ -41,6 +42,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         early_stop: EarlyStop | None = None,
         keep_best: KeepBest | None = None,
         on_error: Literal["continue", "stop"] = "continue",
+        ranks: Ranks | None = None,
     ) -> None:
         """Prepare; the network is first run when the training begins.
 
@@ -55,11 +57,13 @@ class EvalCallback(Callback):  # type: ignore[misc]
             loss_scaler, loss_scale_every: see `LossScaleReader`.
             early_stop, keep_best: decide by a metric's interval.
             on_error: whether an evaluation that fails ends the training; it is recorded in both cases.
+            ranks: of a distributed training, which then share the work; rank 0 writes the records.
         """
         super().__init__()
         if cooldown < 0:
             raise InputError(f"cooldown: 0 or more steps are needed (got {cooldown})")
-        self._network, self._validation, self._sinks = network, validation, tuple(sinks)
+        self._network, self._validation, self._ranks = network, validation, ranks
+        self._sinks = tuple(sinks) if ranks is None or ranks.rank == 0 else ()
         self._triggers = (
             tuple(triggers) if triggers is not None else (EveryNSteps(), OnLossScaleDrop(), AtEnd())
         )
@@ -158,6 +162,12 @@ class EvalCallback(Callback):  # type: ignore[misc]
             self._forced_at = event.step
         return forced or planned
 
+    def _measure(self, step: int) -> Measurement:
+        assert self._backend is not None  # the training has begun
+        if self._ranks is not None:
+            return self._ranks.measure(self._validation, self._backend, step)
+        return self._validation.measure(self._backend)
+
     def _evaluate(self, run_context: Any, event: StepEvent, trigger: str, reason: str) -> None:
         assert self._backend is not None  # the training has begun
         began = time.perf_counter_ns()
@@ -166,8 +176,10 @@ class EvalCallback(Callback):  # type: ignore[misc]
         digest: str | None = None
         with untouched(self._network):
             try:
-                measurement = self._validation.measure(self._backend)
+                measurement = self._measure(event.step)
                 digest = self._backend.model_digest
+            except MissingRankError:
+                raise  # the training's own communication would only hang
             except Exception as problem:  # the training is worth more than its evaluation
                 error = f"{type(problem).__name__}: {problem}".splitlines()[0]
         metrics = () if measurement is None else measurement.metrics

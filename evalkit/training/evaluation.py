@@ -70,9 +70,12 @@ class Validation:
             self.classifier,
             on_records=records.extend,
         )
+        return self.conclude(records, time.perf_counter_ns() - began)
+
+    def conclude(self, records: Sequence[SampleRecord], elapsed_ns: int) -> Measurement:
+        """The metrics of all texts' records."""
         evidence = in_order(records, ())
-        metrics = tuple(evaluate(evidence, self.context))
-        return Measurement(evidence, metrics, time.perf_counter_ns() - began)
+        return Measurement(evidence, tuple(evaluate(evidence, self.context)), elapsed_ns)
 
 
 def validation(

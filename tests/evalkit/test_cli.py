@@ -85,7 +85,7 @@ def test_broken_data_is_named_by_line(
 
 def test_missing_and_corrupt_bundles(folder: Path, tiny_bundle: Path) -> None:
     scenario = folder / "scenario.yaml"
-    refused(evalkit("run", scenario), "no bundle is named")
+    refused(evalkit("run", scenario), "no model is named")
     refused(evalkit("run", scenario, "--model", folder / "absent"), "absent", "no such bundle folder")
     copy = folder / "bundle"
     shutil.copytree(tiny_bundle, copy)

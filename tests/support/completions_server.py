@@ -200,8 +200,13 @@ def serve(server: CompletionsServer, context: Any = None) -> Iterator[Completion
         def log_message(self, *_: Any) -> None:
             """Quiet."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: Any) -> None:
+            """Clients that went away are part of the tests."""
+
+    http = Server(("127.0.0.1", 0), Handler)
     if context is not None:
         http.socket = context.wrap_socket(http.socket, server_side=True)
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)

@@ -8,11 +8,20 @@ from typing import Any
 import pytest
 
 from evalkit.backends.choice import open_backend
+from evalkit.backends.endpoint import EndpointBackend
+from evalkit.backends.endpoint_client import EndpointClient
+from evalkit.backends.endpoint_texts import EndpointTexts
 from evalkit.bundle import Bundle
 from evalkit.console import SilentProgress
+from evalkit.metrics.token_classes import build_classifier
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.orchestrate import RunRequest, run_scenario
+from evalkit.runs.records import SampleRecord
 from evalkit.scenario.loader import load_scenario
+from evalkit.scenario.model_schema import EndpointRef
+from evalkit.scenario.schema import Classes, Window
+from evalkit.scoring.scorer import score_texts
+from evalkit.scoring.texts import TextItem
 from tests.support.completions_server import NAME, Behaviour, CompletionsServer, serve
 from tests.support.real_models import references
 
@@ -94,3 +103,37 @@ def metrics(folder: RunFolder) -> dict[str, dict[str, Any]]:
     """results.json's metrics by name."""
     content = json.loads(folder.results.read_text())
     return {item["name"]: item for item in content["metrics"] if item["slice"] is None}
+
+
+SHORT = "Tim had a red ball."
+LONG = (
+    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park all day, and her "
+    "dog was always with her."
+)
+
+
+def open_ids(server: CompletionsServer, bundle: Bundle, **more: Any) -> EndpointBackend:
+    """The backend by token ids."""
+    ref = EndpointRef.model_validate(by_ids(server, bundle, **more))
+    return EndpointBackend(
+        EndpointClient(ref), bundle.tokenizer, model_digest="declared:x", max_length=ref.max_length or 0
+    )
+
+
+def open_texts(server: CompletionsServer, **more: Any) -> EndpointTexts:
+    """The same by whole texts."""
+    return EndpointTexts(EndpointClient(EndpointRef.model_validate(by_texts(server, **more))))
+
+
+def score(backend: EndpointBackend, bundle: Bundle, texts: list[str]) -> list[SampleRecord]:
+    """One record a text, in order; windows of 64 positions."""
+    records: list[SampleRecord] = []
+    score_texts(
+        [TextItem(str(index), text, str(index)) for index, text in enumerate(texts)],
+        bundle.tokenizer,
+        backend,
+        Window(length=64, stride=64),
+        build_classifier(Classes(), bundle.tokenizer, "t", None, None),
+        on_records=records.extend,
+    )
+    return sorted(records, key=lambda record: record.sample_id)

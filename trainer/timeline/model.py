@@ -68,7 +68,9 @@ class KernelTable:
     dynamic: NDArray[np.bool_]
     cube: NDArray[np.bool_]  # runs on the matrix unit
     mac_ratio: NDArray[np.float64]
-    bandwidth_ratio: NDArray[np.float64]  # share of the kernel's time in which memory is being read or written
+    bandwidth_ratio: NDArray[
+        np.float64
+    ]  # share of the kernel's time in which memory is being read or written
     stream: NDArray[np.int32]
 
 

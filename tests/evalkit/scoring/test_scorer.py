@@ -2,6 +2,7 @@
 
 import math
 import random
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evalkit.errors import InputError
 from evalkit.runs.records import SampleRecord
 from evalkit.scenario.schema import Window
 from evalkit.scoring import blocks
@@ -68,6 +70,45 @@ def test_equals_an_independent_float64_computation(tokenizer, classifier):
         assert np.allclose(tokens[item.sample_id].logprob, expected, atol=1e-6)
         assert records[item.sample_id].nll == pytest.approx(-math.fsum(expected), abs=1e-4)
         assert list(tokens[item.sample_id].token_id) == ids
+
+
+class AnyThreadBackend(ContextBackend):
+    """The same numbers, and the threads that asked for them."""
+
+    any_thread = True
+    fails_at: int | None = None
+
+    def score(self, *arrays):
+        self.threads = [*getattr(self, "threads", []), threading.get_ident()]
+        if len(self.threads) == self.fails_at:
+            raise InputError("token 7 is unknown")
+        return super().score(*arrays)
+
+
+def many(count=300) -> list[TextItem]:
+    return items([f"{TEXTS[index % len(TEXTS)]} {index}" for index in range(count)])
+
+
+def test_a_backend_for_any_thread_scores_ahead_and_changes_no_bit(tokenizer, classifier):
+    plain, ahead = ContextBackend(tokenizer.vocab_size, 64), AnyThreadBackend(tokenizer.vocab_size, 64)
+    expected = comparable(score(many(), tokenizer, classifier, backend=plain)[0])
+    assert comparable(score(many(), tokenizer, classifier, backend=ahead)[0]) == expected
+    assert ahead.calls == plain.calls and len(ahead.calls) > 2
+    assert len(set(ahead.threads)) == 1 and threading.get_ident() not in ahead.threads
+
+
+def test_what_goes_wrong_ahead_is_raised_where_it_stands(tokenizer, classifier):
+    backend = AnyThreadBackend(tokenizer.vocab_size, 64)
+    backend.fails_at = 3
+    found: list[SampleRecord] = []
+    with pytest.raises(InputError, match="token 7 is unknown"):
+        score_texts(many(), tokenizer, backend, WINDOW, classifier, on_records=found.extend)
+    whole = score(many(), tokenizer, classifier, backend=ContextBackend(tokenizer.vocab_size, 64))[0]
+    assert 0 < len(found) < len(whole)
+    assert all(
+        replace(whole[record.sample_id], elapsed_ns=0) == replace(record, elapsed_ns=0) for record in found
+    )
+    assert threading.active_count() == 1
 
 
 def test_strided_windows_give_each_token_its_longest_context(tokenizer, classifier):

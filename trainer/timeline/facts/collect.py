@@ -31,7 +31,9 @@ def collect(ranks: list[Rank], recording: Recording, skew: Skew, world: World) -
     run |= _memory_facts(recording)
     launches = sum(rank.launches for rank in ranks)
     lost = sum(rank.lost_launches for rank in ranks)
-    run["lost_launch_share"] = share(lost, launches, "launches are paired with device tasks" if launches else "no launches")
+    run["lost_launch_share"] = share(
+        lost, launches, "launches are paired with device tasks" if launches else "no launches"
+    )
     run["launches"] = Fact(float(launches))
     transfers = transfers_of(ranks, recording)
     return [

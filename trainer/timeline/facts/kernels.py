@@ -85,7 +85,9 @@ def _of_rows(rows: list[OperatorTime]) -> dict[str, Fact]:
     large = [row for row in rows if _SOFTMAX.search(row.op_type) and (row.largest_last_axis or 0) >= limit]
     axes = [row.largest_last_axis or 0 for row in large]
     known = any(row.largest_last_axis for row in rows)
-    facts["large_softmax_share"] = share(sum(row.duration_ns for row in large), whole) if known else Fact(None, "share")
+    facts["large_softmax_share"] = (
+        share(sum(row.duration_ns for row in large), whole) if known else Fact(None, "share")
+    )
     facts["softmax_axis"] = Fact(float(max(axes)) if axes else None)
     shapes = [row for row in rows if row.shapes is not None]
     if shapes:
@@ -178,7 +180,9 @@ def _of_timeline(rank: Rank, recording: Recording) -> dict[str, Fact]:
     )
     facts = _shares(times, whole)
     facts["unfused_gelu_count"] = Fact(float(count) if ordered else None)
-    facts["unfused_gelu_share"] = Fact(ratio(0.0, whole) if not count else _three(events.duration, ordered, whole), "share")
+    facts["unfused_gelu_share"] = Fact(
+        ratio(0.0, whole) if not count else _three(events.duration, ordered, whole), "share"
+    )
     return facts
 
 

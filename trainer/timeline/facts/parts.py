@@ -90,9 +90,7 @@ def _without_warm_up(parts: list[StepParts]) -> list[StepParts]:
     for part in parts:
         first.setdefault(part.rank, part.step)
         count[part.rank] = count.get(part.rank, 0) + 1
-    return [
-        part for part in parts if count[part.rank] < _WARM_UP_FROM or part.step != first[part.rank]
-    ]
+    return [part for part in parts if count[part.rank] < _WARM_UP_FROM or part.step != first[part.rank]]
 
 
 def step_facts(parts: list[StepParts], ranks: list[Rank], names: list[str]) -> dict[str, Fact]:

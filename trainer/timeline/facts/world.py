@@ -36,7 +36,9 @@ def world_of(ranks: list[Rank], recording: Recording, names: list[str]) -> World
             sizes.append((max(peers, default=0) + 1, f"rank {rank.rank} exchanges with {peers}"))
         ring = _ring_size(rank, names)
         if ring:
-            sizes.append((ring, f"rank {rank.rank} reduces {ring - 1} times over each link: a ring of {ring}"))
+            sizes.append(
+                (ring, f"rank {rank.rank} reduces {ring - 1} times over each link: a ring of {ring}")
+            )
     for members in recording.stages.values():
         sizes.append((max(members, default=-1) + 1, "the stages name them"))
     for row in recording.steps:

@@ -11,7 +11,7 @@ import numpy as np
 
 from trainer.timeline.clock import NS_PER_US, BadTime, to_ns
 from trainer.timeline.events import Columns
-from trainer.timeline.json_stream import open_bytes
+from trainer.timeline.gzip_stream import damage_of, open_bytes
 from trainer.timeline.model import KernelTable, MemoryPoint, Recording, StepSummary, TraceFile
 
 Row = Mapping[str, str]
@@ -40,8 +40,10 @@ def rows_of(path: Path, name: str, recording: Recording) -> Iterator[tuple[int, 
                     recording.quarantine.add(
                         name, "malformed_row", f"line {reader.line_num}: {len(cells)} cells"
                     )
-        except (csv.Error, EOFError, OSError) as error:
+        except csv.Error as error:
             recording.quarantine.add(name, "broken_tail", f"line {reader.line_num}: {error}")
+        if damage_of(raw):
+            recording.quarantine.add(name, "broken_tail", f"line {reader.line_num}: {damage_of(raw)}")
 
 
 def number(text: str | None) -> float | None:
@@ -108,7 +110,9 @@ def read_kernels(path: Path, name: str, rank: int | None, recording: Recording) 
             continue
         core = row.get("Accelerator Core", "")
         stream = row.get("Stream ID", "N/A")
-        track = ("Communication", "kernel table") if core == "HCCL" else ("Ascend Hardware", f"Stream {stream}")
+        track = (
+            ("Communication", "kernel table") if core == "HCCL" else ("Ascend Hardware", f"Stream {stream}")
+        )
         kind = recording.kinds.id_of("kernel" if core in _NOTHING else core)
         tracks.setdefault(track, Columns()).add(
             start, duration, recording.names.id_of(row.get("Name", "")), kind

@@ -1,0 +1,146 @@
+"""The logs of a run: JSON Lines that a resumed run continues without gaps or doubles."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from evalkit.errors import InputError
+from evalkit.files import write_bytes_atomic
+
+LOG, EVALUATIONS, SHAPES, BEST = "log.jsonl", "evaluations.jsonl", "shapes.jsonl", "best.json"
+
+
+class JsonLines:
+    """A file of records, one a line, each with its `step`."""
+
+    def __init__(self, path: Path, keep_until: int) -> None:
+        """Open for appending; lines of steps after `keep_until`, and a torn last one, are cut off."""
+        self.path = path
+        kept = b"".join(line for line in _whole_lines(path) if _step(path, line) <= keep_until)
+        write_bytes_atomic(path, kept)
+        self._stream = path.open("ab", buffering=0)
+
+    def write(self, entry: dict[str, Any]) -> None:
+        """Append one record; NaN becomes null."""
+        line = orjson.dumps(entry) + b"\n"
+        while line:
+            line = line[self._stream.write(line) or 0 :]
+
+    def sync(self) -> None:
+        """Wait until everything written is on the disk."""
+        os.fsync(self._stream.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+@dataclass(frozen=True)
+class RunLogs:
+    """The logs that a process writes: none of them where another process of the run does.
+
+    Attributes:
+        log: a record a step.
+        evaluations: a record a validation.
+        shapes: in debug mode, a record a layer.
+    """
+
+    log: JsonLines | None = None
+    evaluations: JsonLines | None = None
+    shapes: JsonLines | None = None
+
+    def sync(self) -> None:
+        """Wait until log and evaluations are on the disk."""
+        for lines in (self.log, self.evaluations):
+            if lines is not None:
+                lines.sync()
+
+
+@contextmanager
+def open_logs(out: Path, steps: int, *, shapes: bool) -> Iterator[RunLogs]:
+    """The logs of a run that goes on after `steps` steps, cut back to them, for the length of a block.
+
+    Raises:
+        InputError: the log doesn't hold each of those steps.
+    """
+    check_complete(out / LOG, steps)
+    names = (LOG, EVALUATIONS, SHAPES) if shapes else (LOG, EVALUATIONS)
+    with ExitStack() as stack:
+        yield RunLogs(*(stack.enter_context(closing(JsonLines(out / name, steps))) for name in names))
+
+
+def check_complete(path: Path, steps: int) -> None:
+    """Whether the log holds each of the first `steps` steps once, in order.
+
+    Raises:
+        InputError: names the first step that is missing or stands twice.
+    """
+    found = [step for line in _whole_lines(path) if (step := _step(path, line)) <= steps]
+    if found != list(range(1, steps + 1)):
+        wrong = next((n for n, step in enumerate(found, start=1) if step != n), len(found) + 1)
+        raise InputError(
+            f"{path}:{wrong}: step {wrong} is missing or out of place; a resumed run can't continue this log, "
+            "restore it or train into another folder"
+        )
+
+
+def _whole_lines(path: Path) -> list[bytes]:
+    data = path.read_bytes() if path.exists() else b""
+    return [line + b"\n" for line in data.split(b"\n")[:-1]]
+
+
+def _step(path: Path, line: bytes) -> int:
+    try:
+        return int(orjson.loads(line)["step"])
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{path}: a line that isn't a record: {line[:40]!r}; restore the file") from None
+
+
+@contextmanager
+def claimed(out: Path, *, exclusive: bool) -> Iterator[None]:
+    """Make the run folder, and keep other runs out of it for the length of a block.
+
+    The claim lies on the open folder, so that a killed process leaves none behind. The processes that train together
+    share one.
+
+    Raises:
+        InputError: another run works in the folder, or it isn't one.
+    """
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out}: is a file, a run folder is needed; choose another --out")
+    fresh = not out.exists()
+    out.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(out, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise InputError(f"{out}: another run works in this folder; wait for it or end it first") from None
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+        if fresh and not any(out.iterdir()):
+            out.rmdir()
+
+
+@contextmanager
+def storing(out: Path) -> Iterator[None]:
+    """Within the block a disk that refuses (full, read-only, gone) is one clear line.
+
+    Raises:
+        InputError: in place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{error.filename or out}: cannot be written ({error.strerror or error}); make room or choose another disk; "
+            "earlier checkpoints are whole, --resume goes on from the last one"
+        ) from None
