@@ -78,6 +78,7 @@ class CachedBackend:
         self.model_digest = bundle.model_digest
         self.max_length = bundle.model.max_length
         self.vocab_size = bundle.model.vocab_size
+        self.any_thread: bool = getattr(backend_class(name), "any_thread", False)
         self.reused = self.computed = 0
         self._asked: tuple[BackendName, Bundle] = (name, bundle)
         self._backend: Backend | None = None
@@ -100,7 +101,9 @@ class CachedBackend:
             self._backend = open_backend(*self._asked)
         stats = self._backend.score(token_ids, targets, positions, segments)
         self.computed += 1
-        if all(np.isfinite(getattr(stats, name)[segments != 0]).all() for name in _FINITE):
+        if not stats.failed and all(
+            np.isfinite(getattr(stats, name)[segments != 0]).all() for name in _FINITE
+        ):
             self._keep(key, stats)
         return stats
 
