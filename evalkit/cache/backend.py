@@ -78,6 +78,7 @@ class CachedBackend:
         self.model_digest = bundle.model_digest
         self.max_length = bundle.model.max_length
         self.vocab_size = bundle.model.vocab_size
+        self.any_thread: bool = getattr(backend_class(name), "any_thread", False)
         self.reused = self.computed = 0
         self._asked: tuple[BackendName, Bundle] = (name, bundle)
         self._backend: Backend | None = None

@@ -78,7 +78,7 @@ def cache_file() -> Path:
 
 
 class ResultCache:
-    """An open cache; used by one thread, as a context manager.
+    """An open cache, a context manager; any thread may use it, one at a time.
 
     Attributes:
         path: of the file.
@@ -98,7 +98,9 @@ class ResultCache:
         with _told():
             path.parent.mkdir(parents=True, exist_ok=True)
             # Transactions are begun explicitly, with the write lock, so that two writers can't deadlock.
-            self._database = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            self._database = sqlite3.connect(
+                path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            )
         try:
             with _told():
                 self._prepare()

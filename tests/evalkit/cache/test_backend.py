@@ -10,7 +10,8 @@ import pytest
 
 from evalkit.backends.base import RowStats
 from evalkit.backends.mindir import MindirBackend
-from evalkit.bundle import load_bundle
+from evalkit.backends.onnx import OnnxBackend
+from evalkit.bundle import Bundle, load_bundle
 from evalkit.cache import identity
 from evalkit.cache.backend import cached_backend
 from evalkit.cache.identity import scoring_identity
@@ -18,6 +19,7 @@ from evalkit.cache.store import cache_file
 from evalkit.runs.plan import read_plan
 from evalkit.runs.rescore import rescore
 from evalkit.runs.verify import verify
+from evalkit.scenario.schema import Window
 from tests.support.caching import numbers, samples, score, without_provenance, write_texts
 
 
@@ -43,6 +45,18 @@ def test_a_cached_run_equals_a_fresh_one_to_the_bit(
         assert numbers(other) == numbers(uncached)
         assert without_provenance(samples(other)) == without_provenance(samples(uncached))
         assert other.tokens("candidate").read_bytes() == uncached.tokens("candidate").read_bytes()
+
+
+def test_a_backend_that_scores_ahead_in_another_thread_is_cached_too(
+    data: Path, stories_bundle: Bundle, tmp_path: Path
+) -> None:
+    assert OnnxBackend.any_thread
+    settings: dict[str, Any] = {"backend": "onnx", "window": Window(length=32, stride=32)}
+    uncached = score(data, stories_bundle.path, tmp_path / "uncached", use_cache=False, **settings)
+    first = score(data, stories_bundle.path, tmp_path / "first", **settings)
+    second = score(data, stories_bundle.path, tmp_path / "second", **settings)
+    assert numbers(first) == numbers(second) == numbers(uncached)
+    assert all(record.from_cache for record in samples(second) if record.status == "ok")
 
 
 def test_every_record_says_which_run_computed_it(data: Path, tiny_bundle: Path, tmp_path: Path) -> None:
