@@ -57,7 +57,8 @@ def train(config: Path, out: Path | None, resume: bool, profile: bool, as_json: 
         }
         click.echo(json.dumps(result))
         return
-    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {summary.final_loss:.4f}")
+    loss = "not known" if summary.final_loss is None else f"{summary.final_loss:.4f}"
+    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {loss}")
     click.echo(f"checkpoint: {summary.checkpoint}")
 
 
