@@ -4,10 +4,10 @@ from statistics import mean
 
 from trainer.timeline import intervals
 from trainer.timeline.assemble import Rank
-from trainer.timeline.facts.arrivals import arrival_facts
+from trainer.timeline.facts.arrivals import arrival_facts, collective_facts
 from trainer.timeline.facts.kernels import bound_facts, operator_subjects
 from trainer.timeline.facts.links import link_subjects, transfers_of, transport_subjects
-from trainer.timeline.facts.parts import data_wait_ns, step_facts, step_parts
+from trainer.timeline.facts.parts import data_wait, step_facts, step_parts
 from trainer.timeline.facts.stages import pipeline_facts, rank_subjects, stage_subjects
 from trainer.timeline.facts.subject import Fact, Subject, ms, ratio, share
 from trainer.timeline.facts.world import World, shown_ranks
@@ -25,6 +25,7 @@ def collect(ranks: list[Rank], recording: Recording, skew: Skew, world: World) -
     }
     run |= step_facts(step_parts(ranks, recording), ranks, names)
     run |= arrival_facts(ranks, skew, names)
+    run |= collective_facts(recording)
     run |= pipeline_facts(ranks, recording)
     run |= bound_facts(ranks, recording.kinds.texts)
     run |= _data_facts(ranks, recording)
@@ -49,10 +50,10 @@ def collect(ranks: list[Rank], recording: Recording, skew: Skew, world: World) -
 def _data_facts(ranks: list[Rank], recording: Recording) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     waits = [
-        intervals.total(intervals.clip(data_wait_ns(rank), step.start_ns, step.end_ns))
+        intervals.total(intervals.clip(waiting, step.start_ns, step.end_ns))
         for rank in ranks
+        if len(waiting := data_wait(rank))
         for step in rank.steps
-        if len(data_wait_ns(rank))
     ]
     facts["data_wait_ms"] = ms(mean(waits) if waits else None, f"{len(waits)} steps")
     queues = recording.queues

@@ -76,10 +76,6 @@ def read_step_times(path: Path, name: str, rank: int | None, recording: Recordin
                 free_ns=to_ns(row["Free"]),
                 stage_ns=_optional_ns(row.get("Stage")),
                 bubble_ns=_optional_ns(row.get("Bubble")),
-                exposed_without_receive_ns=_optional_ns(
-                    row.get("Communication(Not Overlapped and Exclude Receive)")
-                ),
-                preparing_ns=_optional_ns(row.get("Preparing")),
                 source=f"{name}:{line}",
             )
             if min(summary.computing_ns, summary.exposed_ns, summary.communication_ns, summary.free_ns) < 0:
