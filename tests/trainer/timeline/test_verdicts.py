@@ -331,3 +331,15 @@ def test_all_facts_of_the_rules_are_measured_somewhere(alexnet, cluster, marey, 
     for rule in rulebook().rules:
         for name in {condition.fact for condition in rule.when} | set(rule.facts):
             assert (rule.scope, name) in measured, (rule.rule, name)
+
+
+def test_a_kernel_table_beside_its_trace_counts_no_time_twice(tmp_path):
+    kernels = [("Add", VECTOR, 90, "8,8", 0, 0, 0.85, "static")] * 10
+    kernel_table(tmp_path / "kernel_details.csv", kernels)
+    # The trace rounds another way, as real pairs do.
+    write_trace(tmp_path / "trace_view.json", [kernel(f"Add{n}", 91 * n + 0.001, 90) for n in range(10)])
+    analysis = analyse(tmp_path)
+    [rank] = analysis.ranks
+    assert int((rank.computing[:, 1] - rank.computing[:, 0]).sum()) == 10 * 90_001
+    assert analysis.recording.quarantine.rows() == []
+    assert finding(analysis, "memory_bandwidth_bound").value("bandwidth_bound_share") == 1.0

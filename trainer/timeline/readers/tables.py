@@ -108,7 +108,9 @@ def read_kernels(path: Path, name: str, rank: int | None, recording: Recording) 
         core = row.get("Accelerator Core", "")
         stream = row.get("Stream ID", "N/A")
         track = (
-            ("Communication", "kernel table") if core == "HCCL" else ("Ascend Hardware", f"Stream {stream}")
+            ("Communication", "kernel table")
+            if core == "HCCL"
+            else ("Ascend Hardware", f"Stream {stream} (kernel table)")
         )
         kind = recording.kinds.id_of("kernel" if core in _NOTHING else core)
         tracks.setdefault(track, Columns()).add(
