@@ -37,6 +37,7 @@ def _drop_far_events(file: TraceFile, quarantine: Quarantine) -> None:
     if len(starts) < 2:
         return
     starts.sort()
+    _drop_endless(file, int(starts[-1] - starts[0]), quarantine)
     gaps = np.diff(starts)
     at = int(gaps.argmax())
     left, right = int(starts[at] - starts[0]), int(starts[-1] - starts[at + 1])
@@ -51,6 +52,17 @@ def _drop_far_events(file: TraceFile, quarantine: Quarantine) -> None:
     quarantine.add(file.name, "out_of_window", share, dropped)
     for key, part in file.tracks.items():
         file.tracks[key] = part.where(part.start >= border if keep_right else part.start < border)
+
+
+def _drop_endless(file: TraceFile, span_ns: int, quarantine: Quarantine) -> None:
+    """Leave out durations that have overflowed: many times longer than all the rest of the trace."""
+    limit = _FAR * max(span_ns, _SECOND_NS)
+    for key, part in file.tracks.items():
+        endless = part.duration > limit
+        if endless.any():
+            example = f"{int(part.duration[endless].max())} ns in {key[0]} / {key[1]}"
+            quarantine.add(file.name, "overflow", example, int(endless.sum()))
+            file.tracks[key] = part.where(~endless)
 
 
 def _align_relative(files: Iterable[TraceFile]) -> None:

@@ -57,7 +57,7 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
             if path.suffix not in _SUFFIXES and root != path:
                 continue
             name = path.relative_to(folder).as_posix()
-            if any(part.startswith(".") for part in Path(name).parts):
+            if any(part.startswith(".") for part in Path(name).parts) or _is_own_report(path):
                 continue
             looked_at += 1
             _read_one(path, name, folder, ranks, recording)
@@ -69,6 +69,11 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
         why = f" ({'; '.join(reasons[:3])})" if reasons else ""
         raise InputError(f"{root}: none of {looked_at} files can be used{why}; known are {KNOWN}")
     return recording
+
+
+def _is_own_report(path: Path) -> bool:
+    """Whether a file was written by an earlier run of this tool, whose trace.json would be read as a trace."""
+    return all((path.parent / name).is_file() for name in ("cube.parquet", "findings.json"))
 
 
 @contextlib.contextmanager
