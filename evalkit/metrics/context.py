@@ -133,6 +133,27 @@ class BusinessSetup:
 
 
 @dataclass(frozen=True)
+class RobustnessSetup:
+    """A perturbation under which the texts are measured again: robustness/<name>/<metric>.
+
+    Attributes:
+        effect: respelt (the same content), added, removed or altered content; the first two keep the meaning.
+        digest: of what it does.
+        description: of its settings, for people.
+    """
+
+    name: str
+    effect: Literal["respelt", "added", "removed", "altered"]
+    digest: str
+    description: str
+
+    @property
+    def keeps_meaning(self) -> bool:
+        """Whether everything that the text said is still said."""
+        return self.effect in ("respelt", "added")
+
+
+@dataclass(frozen=True)
 class MetricContext:
     """Settings of one evaluation of the evidence.
 
@@ -145,6 +166,7 @@ class MetricContext:
         within: share-within-budget questions of the policy: (metric name, milliseconds).
         slices: tags that rules ask for.
         views, classes, own, business: what the scenario adds to the metrics.
+        robustness: perturbations under which the texts are measured again.
     """
 
     confidence: float
@@ -160,3 +182,4 @@ class MetricContext:
     classes: tuple[ClassSetup, ...] = ()
     own: tuple[OwnSetup, ...] = ()
     business: tuple[BusinessSetup, ...] = ()
+    robustness: tuple[RobustnessSetup, ...] = ()

@@ -15,6 +15,7 @@ from evalkit.metrics import (
     logits,
     own,
     perplexity,
+    robustness,
     token_calibration,
 )
 from evalkit.metrics.context import MetricContext
@@ -25,7 +26,16 @@ from evalkit.metrics.spec import BUSINESS_PREFIX, MetricSpec
 from evalkit.runs.evidence import Evidence
 from evalkit.statistics.intervals import Question, Uncertainty, delta_error, uncertainties
 
-_FAMILIES = (perplexity, logits, token_calibration, classification, calibration, dialogue, latency)
+_FAMILIES = (
+    perplexity,
+    logits,
+    token_calibration,
+    classification,
+    calibration,
+    dialogue,
+    latency,
+    robustness,
+)
 
 
 def build_estimators(

@@ -26,6 +26,7 @@ from evalkit.metrics.context import (
     MetricContext,
     OwnSetup,
     RiskSetup,
+    RobustnessSetup,
     ViewSetup,
 )
 from evalkit.runs.folder import RunFolder, Side
@@ -133,6 +134,7 @@ def context_from_plan(plan: dict[str, Any], side: Side = "candidate") -> MetricC
         stored["classes"] = tuple(ClassSetup(**one) for one in stored["classes"])
         stored["own"] = tuple(OwnSetup(**metric) for metric in stored["own"])
         stored["business"] = tuple(map(_business_setup, stored["business"]))
+        stored["robustness"] = tuple(RobustnessSetup(**one) for one in stored["robustness"])
         return MetricContext(risk=risk, dialogues=dialogues, **stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(

@@ -13,10 +13,12 @@ from evalkit.metrics.context import MetricContext, RiskSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file, no_counts
 from evalkit.metrics.declared import declared_signatures
 from evalkit.metrics.glossary import read_glossary
+from evalkit.metrics.robustness_specs import robustness_signatures
 from evalkit.metrics.segmenter import jieba_words
 from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
 from evalkit.metrics.token_classes import TokenClassifier, build_classifier
 from evalkit.metrics.words import WordRule
+from evalkit.perturbations.perturbation import PerturbedTexts, perturbed
 from evalkit.runs.folder import Side
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.schema import Classes, Window
@@ -50,6 +52,7 @@ class RunSetup:
 
     Attributes:
         texts, decisions: empty where the scenario has none.
+        perturbed: the texts again, under each perturbation.
         models: the candidate first.
         backend: what scores their graphs.
     """
@@ -59,6 +62,7 @@ class RunSetup:
     decisions: tuple[DecisionItem, ...]
     models: tuple[ModelSetup, ...]
     backend: BackendName
+    perturbed: tuple[PerturbedTexts, ...] = ()
 
 
 def prepare(
@@ -79,9 +83,10 @@ def prepare(
     sides: list[tuple[Side, MeasuredModel]] = [("candidate", candidate)]
     if baseline is not None:
         sides.append(("baseline", baseline))
+    texts = () if loaded.text_data is None else tuple(read_texts(loaded.text_data))
     return RunSetup(
         loaded=loaded,
-        texts=() if loaded.text_data is None else tuple(read_texts(loaded.text_data)),
+        texts=texts,
         decisions=()
         if loaded.risk_data is None or scenario.risk is None
         else tuple(read_decisions(loaded.risk_data, scenario.risk.labels)),
@@ -89,6 +94,7 @@ def prepare(
             ModelSetup(side, model, *measurement_of(model, loaded, counts, terms)) for side, model in sides
         ),
         backend=backend,
+        perturbed=tuple(perturbed(one, texts, scenario.seed) for one in loaded.additions.robustness),
     )
 
 
@@ -218,6 +224,8 @@ def measurement_of(
         flow_digest = None if loaded.flow is None else loaded.flow.digest
         signatures["dialogue"] = dialogue_signature(scenario.dialogues, flow_digest)
     signatures |= declared_signatures(signatures, added.declared, added.views, added.own, added.business)
+    setups = tuple(one.setup for one in added.robustness)
+    signatures |= robustness_signatures(signatures, setups)
     risk = scenario.risk
     context = MetricContext(
         confidence=_DEFAULT_CONFIDENCE if loaded.policy is None else loaded.policy.confidence,
@@ -240,6 +248,7 @@ def measurement_of(
         classes=tuple(setup for setup, _ in added.classes),
         own=added.own,
         business=added.business,
+        robustness=setups,
     )
     return window, replace(classifier, views=added.span_views, words=words), context
 

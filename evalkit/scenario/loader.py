@@ -78,6 +78,8 @@ class LoadedScenario:
         """
         content: dict[str, Any] = self.scenario.model_dump(mode="json", exclude=_NOT_MEASURED)
         content["additions"] = self.additions.identity()
+        if self.scenario.text is not None:
+            del content["text"]["robustness"]  # an addition, whose files stand there by content
         if self.text_data is not None:
             content["text"]["data"] = sha256_file(self.text_data)
         if self.counts_file is not None:

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from evalkit.perturbations.schema import PerturbationSpec, label
 from evalkit.scenario.additions_schema import (
     Business,
     ClassName,
@@ -90,9 +91,11 @@ class Text(_Strict):
     classes: Classes = Classes()
     words: Words = Words()
     views: list[View] = Field(default=[])
+    robustness: list[PerturbationSpec] = Field(default=[])
 
     @model_validator(mode="after")
-    def _view_names_unique(self) -> "Text":
+    def _names_unique(self) -> "Text":
+        names_once(self, [label(spec) for spec in self.robustness], "robustness")
         return names_once(self, [view.name for view in self.views], "views")
 
 

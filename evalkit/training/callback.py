@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from mindspore.train import Callback
@@ -12,7 +12,7 @@ from evalkit.console import say
 from evalkit.errors import InputError
 from evalkit.training.arguments import argument
 from evalkit.training.distributed import MissingRankError, Ranks
-from evalkit.training.evaluation import Measurement, Validation
+from evalkit.training.evaluation import Measurement, Validation, with_robustness
 from evalkit.training.loss_scale import LossScaleReader, loss_of
 from evalkit.training.record import EvaluationRecord, Sink, metric_entry
 from evalkit.training.restore import untouched
@@ -41,6 +41,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         loss_scale_every: int = 10,
         early_stop: EarlyStop | None = None,
         keep_best: KeepBest | None = None,
+        robustness: Sequence[Mapping[str, Any]] = (),
         on_error: Literal["continue", "stop"] = "continue",
         ranks: Ranks | None = None,
     ) -> None:
@@ -56,12 +57,16 @@ class EvalCallback(Callback):  # type: ignore[misc]
             cooldown: steps after a forced evaluation in which no other is forced.
             loss_scaler, loss_scale_every: see `LossScaleReader`.
             early_stop, keep_best: decide by a metric's interval.
+            robustness: perturbations under which the texts are measured too, at each evaluation; as in a scenario, e.g.
+                `{"perturb": "typos", "rate": 0.05}`.
             on_error: whether an evaluation that fails ends the training; it is recorded in both cases.
             ranks: of a distributed training, which then share the work; rank 0 writes the records.
         """
         super().__init__()
         if cooldown < 0:
             raise InputError(f"cooldown: 0 or more steps are needed (got {cooldown})")
+        if robustness:
+            validation = with_robustness(validation, robustness)
         self._network, self._validation, self._ranks = network, validation, ranks
         self.sinks = tuple(sinks) if ranks is None or ranks.rank == 0 else ()
         self._triggers = (
