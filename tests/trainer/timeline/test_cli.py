@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.timeline.synthetic import communication, kernel, write_run, write_trace
+from trainer.timeline.run import analyse
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -156,3 +157,18 @@ def test_tables_with_bad_cells(tmp_path):
     found = json.loads(trainer(tmp_path, "--out", tmp_path / "out", "--json").stdout)
     assert [(row["kind"], row["count"]) for row in found["quarantine"]] == [("malformed_row", 4)]
     assert found["facts"]["free_share"]["value"] == 0.85
+
+
+def test_profiles_that_dont_say_their_rank_keep_their_files_together(tmp_path):
+    """Two profile folders without a rank: the tables of each belong to its trace."""
+    for folder, computing in (("a_ascend_ms", 40), ("b_ascend_ms", 60)):
+        inner = tmp_path / "run" / folder / "ASCEND_PROFILER_OUTPUT"
+        write_trace(inner / "trace_view.json", [kernel("MatMul-op1", 0, 900)])
+        head = "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free"
+        (inner / "step_trace_time.csv").write_text(f"{head}\n1,{computing},0,0,0,{100 - computing}\n")
+    analysis = analyse(tmp_path / "run")
+    assert [(row.ranks, row.computing_ns) for row in analysis.recording.steps] == [
+        ((0,), 40_000),
+        ((1,), 60_000),
+    ]
+    assert [(rank.rank, rank.sources[0][:1]) for rank in analysis.ranks] == [(0, "a"), (1, "b")]
