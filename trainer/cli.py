@@ -261,7 +261,7 @@ def timeline(folder: Path, out: Path, rank_map: Path | None, as_json: bool) -> N
 
     Writes cube.parquet, heatmap.html, trace.json (for ui.perfetto.dev) and findings.json.
     """
-    from trainer.timeline.readers.ranks import read_rank_map
+    from trainer.timeline.ranks import read_rank_map
     from trainer.timeline.run import analyse, write_analysis
 
     ranks = read_rank_map(rank_map) if rank_map is not None else None

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from trainer.timeline.events import Interner, Slices, name_interner
 from trainer.timeline.quarantine import Quarantine
+from trainer.timeline.ranks import FolderRanks
 
 TrackKey = tuple[str, str]  # (process row, thread row)
 
@@ -211,4 +212,5 @@ class Recording:
     quarantine: Quarantine = field(default_factory=Quarantine)
     read: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    folder_ranks: FolderRanks = field(default_factory=lambda: FolderRanks(set()))
     world_sizes: dict[str, int] = field(default_factory=dict)  # where it was told → size

@@ -14,8 +14,8 @@ from trainer.timeline.facts.world import World, shown_ranks, world_of
 from trainer.timeline.heatmap import render_heatmap
 from trainer.timeline.model import Recording
 from trainer.timeline.perfetto import write_trace
+from trainer.timeline.ranks import RankMap
 from trainer.timeline.readers import read_folder
-from trainer.timeline.readers.ranks import RankMap
 from trainer.timeline.skew import Skew, estimate
 from trainer.timeline.verdicts import Verdicts, judge
 

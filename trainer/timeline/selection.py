@@ -115,11 +115,16 @@ def _one_recording(files: list[TraceFile], recording: Recording) -> list[TraceFi
 
 def _give_ranks(files: list[TraceFile], recording: Recording) -> None:
     taken = {file.rank for file in files if file.rank is not None}
+    traced = {file.rank for file in files if file.kernels is None}
     for file in files:
         if file.rank is not None:
             continue
-        free = next(number for number in range(len(taken) + 1) if number not in taken)
+        # A trace without a rank belongs to the tables of its profile, unless another trace does.
+        free = recording.folder_ranks.given(file.path)
+        if free is None or free in traced:
+            free = next(number for number in range(len(taken) + 1) if number not in taken)
         taken.add(free)
+        traced.add(free)
         file.rank = free
         recording.notes.append(
             f"{file.name}: no rank in its content or name, taken as rank {free}; `--ranks FILE` says which it is"

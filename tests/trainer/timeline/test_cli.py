@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer.timeline.synthetic import communication, kernel, write_run, write_trace
+from trainer.timeline.run import analyse, write_analysis
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -136,9 +137,9 @@ def test_hostile_events_cost_only_themselves(tmp_path, event):
     text = path.read_text()
     cut = text.index('{"ph": "X", "name": "MatMul-op2"')
     path.write_text(text[:cut] + event + ", " + text[cut:])
-    result = trainer(path, "--out", tmp_path / "out", "--json")
-    assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["facts"]["compute_share"]["value"] == pytest.approx(1800 / 1900)
+    analysis = analyse(path)
+    assert analysis.fact("compute_share") == pytest.approx(1800 / 1900)
+    write_analysis(analysis, tmp_path / "out", "x")
 
 
 def test_an_endless_duration_does_not_stretch_the_window(tmp_path):
@@ -156,3 +157,18 @@ def test_tables_with_bad_cells(tmp_path):
     found = json.loads(trainer(tmp_path, "--out", tmp_path / "out", "--json").stdout)
     assert [(row["kind"], row["count"]) for row in found["quarantine"]] == [("malformed_row", 4)]
     assert found["facts"]["free_share"]["value"] == 0.85
+
+
+def test_profiles_that_dont_say_their_rank_keep_their_files_together(tmp_path):
+    """Two profile folders without a rank: the tables of each belong to its trace."""
+    for folder, computing in (("a_ascend_ms", 40), ("b_ascend_ms", 60)):
+        inner = tmp_path / "run" / folder / "ASCEND_PROFILER_OUTPUT"
+        write_trace(inner / "trace_view.json", [kernel("MatMul-op1", 0, 900)])
+        head = "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free"
+        (inner / "step_trace_time.csv").write_text(f"{head}\n1,{computing},0,0,0,{100 - computing}\n")
+    analysis = analyse(tmp_path / "run")
+    assert [(row.ranks, row.computing_ns) for row in analysis.recording.steps] == [
+        ((0,), 40_000),
+        ((1,), 60_000),
+    ]
+    assert [(rank.rank, rank.sources[0][:1]) for rank in analysis.ranks] == [(0, "a"), (1, "b")]

@@ -5,8 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from trainer.timeline import intervals
 from trainer.timeline.run import analyse, write_analysis
 
@@ -32,7 +30,6 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan, on_trace_ready=te
 """
 
 
-@pytest.mark.slow
 def test_a_profile_of_mindspore_on_a_cpu(tmp_path):
     subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "profile")],
