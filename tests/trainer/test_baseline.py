@@ -12,6 +12,8 @@ from trainer.baseline import compare, run_baseline
 from trainer.baseline.record import BaselineStep, read_record
 from trainer.baseline.trends import check_trends
 from trainer.config import load_config
+from trainer.timeline import intervals
+from trainer.timeline.run import analyse, write_analysis
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +44,23 @@ def test_everything_is_stored(first):
     )
     assert len((out / "first" / "samples.jsonl").read_text().splitlines()) == 60  # the file has no more
     assert list((out / "first" / "run" / "profile").rglob("trace_view.json"))
+
+
+def test_the_trainers_own_profile_goes_through_the_timeline(first, tmp_path):
+    out, _ = first
+    analysis = analyse(out / "first" / "run" / "profile")
+    (rank,) = analysis.ranks
+    assert rank.why_unknown == "" and intervals.total(rank.computing) > 0
+    assert any("AdamWeightDecay" in name for name in analysis.recording.names.texts)
+    write_analysis(analysis, tmp_path / "timeline", "baseline")
+    assert {path.name for path in (tmp_path / "timeline").iterdir()} == {
+        "cube.parquet",
+        "heatmap.html",
+        "trace.json",
+        "findings.json",
+    }
+    stored = json.loads((out / "first" / "timeline.json").read_text())
+    assert stored["findings"] == analysis.to_json()["findings"]
 
 
 def test_another_process_finds_no_difference(first, training_folder):

@@ -25,9 +25,10 @@ from trainer.config import TokenizerConfig, TrainConfig
 from trainer.data.pipeline import prepare
 from trainer.loop import train
 from trainer.run_log import LOG
+from trainer.timeline.run import analyse
 
 SAMPLES, STEPS = 100, 3
-RECORD, FIRST, LAST = "baseline.json", "first", "last"
+RECORD, TIMELINE, FIRST, LAST = "baseline.json", "timeline.json", "first", "last"
 
 # Variables of the environment that change how MindSpore computes.
 _VARIABLES = (
@@ -58,7 +59,7 @@ def run_baseline(config: TrainConfig, folder: Path, out: Path) -> BaselineResult
     """Train a few steps on the first samples with everything recorded; compare with the first run in `out`.
 
     `out`/first holds the first run, `out`/last the newest later one: baseline.json, samples.jsonl, graphs/ (the graphs
-    as they were compiled), run/ (log, checkpoint, the profiler's timeline).
+    as they were compiled), run/ (log, checkpoint, the profiler's files), timeline.json (what `trainer timeline` says of them).
 
     Args:
         config: the configuration; its evaluation, checkpoints and callbacks are left out.
@@ -128,6 +129,7 @@ def _record(config: TrainConfig, folder: Path, staging: Path) -> BaselineRecord:
         BaselineStep(**{name: entry[name] for name in BaselineStep.model_fields})
         for entry in map(orjson.loads, (staging / "run" / LOG).read_bytes().splitlines())
     )
+    write_json_atomic(staging / TIMELINE, analyse(staging / "run" / "profile").to_json())
     before, after = (None if value is None else math.log(value) for value in measure.perplexity)
     return BaselineRecord(
         name=config.name,
