@@ -64,8 +64,8 @@ class Backend(Protocol):
         max_length: longest segment that the model can read.
         vocab_size: token ids lie in [0, vocab_size).
 
-    A backend may have one more attribute, `any_thread`: where it is true, `score` is called from a thread that isn't
-    the caller's (never twice at once), so that batches are scored while records are made.
+    A backend may have one more attribute, `parallel_calls`: how many calls of `score` may run at once, in threads that
+    aren't the caller's. Without it every call comes from the caller's thread.
     """
 
     @property

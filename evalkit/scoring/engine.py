@@ -1,6 +1,7 @@
 """Token sequences in, statistics of every asked token out: windows are packed, scored, put together again."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -137,9 +138,9 @@ _Places = Sequence[Placement]
 def _scored(
     batches: Iterable[tuple[Batch, _Places]], backend: Backend
 ) -> Iterator[tuple[_Places, RowStats, int]]:
-    """The statistics of each batch, and the nanoseconds that they took.
+    """The statistics of each batch in order, and the nanoseconds that they took.
 
-    A backend that may be called from any thread scores the next batch while the caller makes records of the last one.
+    A backend that takes several calls at once scores the next batches while the caller makes records of the last one.
     """
 
     def score(batch: Batch) -> tuple[RowStats, int]:
@@ -147,19 +148,26 @@ def _scored(
         stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
         return stats, time.perf_counter_ns() - begin
 
-    if not getattr(backend, "any_thread", False):
+    calls = getattr(backend, "parallel_calls", 0)
+    if not calls:
         for batch, places in batches:
             yield places, *score(batch)
         return
-    with ThreadPoolExecutor(1) as ahead:
-        waiting: list[tuple[_Places, Future[tuple[RowStats, int]]]] = []
-        for batch, places in batches:
-            waiting.append((places, ahead.submit(score, batch)))
-            if len(waiting) > 1:
-                first, future = waiting.pop(0)
+    with ThreadPoolExecutor(calls) as pool:
+        waiting: deque[tuple[_Places, Future[tuple[RowStats, int]]]] = deque()
+        try:
+            for batch, places in batches:
+                waiting.append((places, pool.submit(score, batch)))
+                if len(waiting) > calls:
+                    first, future = waiting.popleft()
+                    yield first, *future.result()
+            while waiting:
+                first, future = waiting.popleft()
                 yield first, *future.result()
-        for last, future in waiting:
-            yield last, *future.result()
+        finally:
+            # Nobody wants the rest where the caller stops or a batch fails.
+            for _, future in waiting:
+                future.cancel()
 
 
 def _is_missing(piece: Piece, open_sequences: dict[int, _Partial]) -> bool:
