@@ -9,7 +9,7 @@ from evalkit.backends.models import MeasuredModel
 from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
-from evalkit.metrics.context import MetricContext, RiskSetup
+from evalkit.metrics.context import MetricContext, ResampleSetup, RiskSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file, no_counts
 from evalkit.metrics.declared import declared_signatures
 from evalkit.metrics.glossary import read_glossary
@@ -17,6 +17,7 @@ from evalkit.metrics.segmenter import jieba_words
 from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
 from evalkit.metrics.token_classes import TokenClassifier, build_classifier
 from evalkit.metrics.words import WordRule
+from evalkit.resampling.setup import resample_setup
 from evalkit.runs.folder import Side
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.schema import Classes, Window
@@ -78,13 +79,15 @@ def prepare(
     sides: list[tuple[Side, MeasuredModel]] = [("candidate", candidate)]
     if baseline is not None:
         sides.append(("baseline", baseline))
+    texts = () if loaded.text_data is None else tuple(read_texts(loaded.text_data))
+    resample = _resample(loaded, texts, candidate, terms)
     return RunSetup(
         loaded=loaded,
-        texts=() if loaded.text_data is None else tuple(read_texts(loaded.text_data)),
+        texts=texts,
         decisions=()
         if loaded.risk_data is None or scenario.risk is None
         else tuple(read_decisions(loaded.risk_data, scenario.risk.labels)),
-        models=tuple(_model_setup(side, model, loaded, counts, terms) for side, model in sides),
+        models=tuple(_model_setup(side, model, loaded, counts, terms, resample) for side, model in sides),
         backend=backend,
     )
 
@@ -96,6 +99,7 @@ def data_digests(loaded: LoadedScenario) -> dict[str, Any]:
         "counts": loaded.counts_file,
         "glossary": loaded.glossary,
         "risk": loaded.risk_data,
+        "resample": None if loaded.resample is None else loaded.resample.target,
     }
     digests: dict[str, Any] = {name: sha256_file(path) for name, path in named.items() if path is not None}
     if loaded.dialogue_files:
@@ -158,8 +162,32 @@ def _window(model: MeasuredModel, loaded: LoadedScenario) -> Window | None:
     return None
 
 
+def _resample(
+    loaded: LoadedScenario,
+    texts: Sequence[TextItem],
+    candidate: MeasuredModel,
+    terms: Sequence[str] | None,
+) -> ResampleSetup | None:
+    """Weights of the texts. Both models share them, made by the candidate's tokenizer, so that a change is one of the models."""
+    text, resample = loaded.scenario.text, loaded.resample
+    if text is None or text.resample is None or resample is None:
+        return None
+    spec = text.resample
+    target = read_texts(resample.target)
+    try:
+        features = resample.features(candidate.tokenizer, candidate.tokenizer_sha256, terms)
+        return resample_setup(features, texts, target, spec, loaded.scenario.seed)
+    except InputError as error:
+        raise loaded.error(("text", "resample"), str(error)) from None
+
+
 def _model_setup(
-    side: Side, model: MeasuredModel, loaded: LoadedScenario, counts: Counts, terms: Sequence[str] | None
+    side: Side,
+    model: MeasuredModel,
+    loaded: LoadedScenario,
+    counts: Counts,
+    terms: Sequence[str] | None,
+    resample: ResampleSetup | None,
 ) -> ModelSetup:
     scenario = loaded.scenario
     classes = Classes() if scenario.text is None else scenario.text.classes
@@ -207,6 +235,7 @@ def _model_setup(
         classes=tuple(setup for setup, _ in added.classes),
         own=added.own,
         business=added.business,
+        resample=resample,
     )
     return ModelSetup(side, model, window, replace(classifier, views=added.span_views, words=words), context)
 

@@ -9,6 +9,7 @@ from evalkit.scenario.additions_schema import (
     ClassName,
     Identifier,
     Reference,
+    Resample,
     Share,
     View,
     names_once,
@@ -90,6 +91,7 @@ class Text(_Strict):
     classes: Classes = Classes()
     words: Words = Words()
     views: list[View] = Field(default=[])
+    resample: Resample | None = None
 
     @model_validator(mode="after")
     def _view_names_unique(self) -> "Text":
