@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evalkit.training.callback import EvalCallback
+    from evalkit.training.drift import Drift
     from evalkit.training.evaluation import Validation, validation
     from evalkit.training.metrics import TokenMetric
     from evalkit.training.record import EvaluationRecord, JsonlSink, MlflowSink, Sink, TensorBoardSink
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "callback": ("EvalCallback",),
+    "drift": ("Drift",),
     "evaluation": ("Validation", "validation"),
     "metrics": ("TokenMetric",),
     "record": ("EvaluationRecord", "JsonlSink", "MlflowSink", "Sink", "TensorBoardSink"),
@@ -47,6 +49,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 __all__ = [
     "AtEnd",
     "AtFractions",
+    "Drift",
     "EarlyStop",
     "EvalCallback",
     "EvaluationRecord",

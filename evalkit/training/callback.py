@@ -10,7 +10,9 @@ from mindspore.train import Callback
 from evalkit.backends.checkpoint import CheckpointBackend, LogitsFunction
 from evalkit.console import say
 from evalkit.errors import InputError
+from evalkit.metrics.context import ResampleSetup
 from evalkit.training.arguments import argument
+from evalkit.training.drift import Drift
 from evalkit.training.evaluation import Measurement, Validation
 from evalkit.training.loss_scale import LossScaleReader, loss_of
 from evalkit.training.record import EvaluationRecord, Sink, metric_entry
@@ -41,6 +43,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         early_stop: EarlyStop | None = None,
         keep_best: KeepBest | None = None,
         on_error: Literal["continue", "stop"] = "continue",
+        drift: Drift | None = None,
     ) -> None:
         """Prepare; the network is first run when the training begins.
 
@@ -55,6 +58,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
             loss_scaler, loss_scale_every: see `LossScaleReader`.
             early_stop, keep_best: decide by a metric's interval.
             on_error: whether an evaluation that fails ends the training; it is recorded in both cases.
+            drift: also measures the texts re-weighted to the current training batches.
         """
         super().__init__()
         if cooldown < 0:
@@ -68,6 +72,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         self._reads = frozenset[str]().union(*(trigger.reads for trigger in self._triggers))
         self._scale = LossScaleReader(loss_scaler, every=loss_scale_every)
         self._early_stop, self._keep_best = early_stop, keep_best
+        self._drift = drift
         self._backend: CheckpointBackend | None = None
         self._forced_at: int | None = None
         self._evaluated_at = self._step = 0
@@ -91,6 +96,9 @@ class EvalCallback(Callback):  # type: ignore[misc]
                     max_length=check.window.length,
                     logits=self._logits,
                 )
+        if self._drift is not None:
+            with untouched(None):  # features may be the user's code
+                self._drift.begin(self._validation.items, self._validation.tokenizer)
         if argument(arguments, "dataset_sink_mode", False):
             say(
                 "evalkit: data sink mode: MindSpore reports steps once a sink, so triggers see only the last step of each; "
@@ -105,6 +113,8 @@ class EvalCallback(Callback):  # type: ignore[misc]
         arguments = run_context.original_args()
         event = self._event(arguments)
         self._step = event.step
+        if self._drift is not None:
+            self._drift.see(arguments)
         asked = self._ask(event)
         if asked is not None:
             self._evaluate(run_context, event, *asked)
@@ -162,15 +172,18 @@ class EvalCallback(Callback):  # type: ignore[misc]
         assert self._backend is not None  # the training has begun
         began = time.perf_counter_ns()
         measurement: Measurement | None = None
+        resample: ResampleSetup | None = None
         error: str | None = None
         digest: str | None = None
         with untouched(self._network):
             try:
-                measurement = self._validation.measure(self._backend)
+                resample = None if self._drift is None else self._drift.setup()
+                measurement = self._validation.measure(self._backend, resample=resample)
                 digest = self._backend.model_digest
             except Exception as problem:  # the training is worth more than its evaluation
                 error = f"{type(problem).__name__}: {problem}".splitlines()[0]
         metrics = () if measurement is None else measurement.metrics
+        drift = {} if resample is None else {"problem": resample.problem, **resample.details}
         record = EvaluationRecord(
             step=event.step,
             epoch=event.epoch - 1,
@@ -183,9 +196,15 @@ class EvalCallback(Callback):  # type: ignore[misc]
                 if self._metrics is None or metric.name in self._metrics
             ),
             weights_sha256=digest,
+            effective_sample_size=drift.pop("effective_sample_size", None),
+            uncovered_mass=drift.pop("uncovered_mass", None),
             error=error,
             elapsed_ns=time.perf_counter_ns() - began,
-            details={"suppressed": self._suppressed, "loss_scale_lag_steps": self._scale.lag_steps},
+            details={
+                "suppressed": self._suppressed,
+                "loss_scale_lag_steps": self._scale.lag_steps,
+                **({"drift": drift} if drift else {}),
+            },
         )
         self._suppressed, self._evaluated_at = 0, event.step
         self.records.append(record)

@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from evalkit.backends.base import Backend
 from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
-from evalkit.metrics.context import MetricContext
+from evalkit.metrics.context import MetricContext, ResampleSetup
 from evalkit.metrics.counts import Counts, counts_from_file
 from evalkit.metrics.evaluate import evaluate
 from evalkit.metrics.glossary import read_glossary
@@ -54,8 +54,19 @@ class Validation:
     classifier: TokenClassifier
     context: MetricContext
 
-    def measure(self, backend: Backend, items: Sequence[TextItem] | None = None) -> Measurement:
+    def measure(
+        self,
+        backend: Backend,
+        items: Sequence[TextItem] | None = None,
+        *,
+        resample: ResampleSetup | None = None,
+    ) -> Measurement:
         """Score the texts (or those of `items`) with a backend.
+
+        Args:
+            backend: what scores them.
+            items: None: those of the validation.
+            resample: weights, for the slice `resampled` beside the plain metrics.
 
         Raises:
             InputError: the backend can't score them.
@@ -71,7 +82,8 @@ class Validation:
             on_records=records.extend,
         )
         evidence = in_order(records, ())
-        metrics = tuple(evaluate(evidence, self.context))
+        context = self.context if resample is None else replace(self.context, resample=resample)
+        metrics = tuple(evaluate(evidence, context))
         return Measurement(evidence, metrics, time.perf_counter_ns() - began)
 
 
