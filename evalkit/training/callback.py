@@ -10,8 +10,10 @@ from mindspore.train import Callback
 from evalkit.backends.checkpoint import CheckpointBackend, LogitsFunction
 from evalkit.console import say
 from evalkit.errors import InputError
+from evalkit.metrics.context import ResampleSetup
 from evalkit.training.arguments import argument
 from evalkit.training.distributed import MissingRankError, Ranks
+from evalkit.training.drift import Drift
 from evalkit.training.evaluation import Measurement, Validation, with_robustness
 from evalkit.training.loss_scale import LossScaleReader, loss_of
 from evalkit.training.record import EvaluationRecord, Sink, metric_entry
@@ -44,6 +46,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         robustness: Sequence[Mapping[str, Any]] = (),
         on_error: Literal["continue", "stop"] = "continue",
         ranks: Ranks | None = None,
+        drift: Drift | None = None,
     ) -> None:
         """Prepare; the network is first run when the training begins.
 
@@ -61,6 +64,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
                 `{"perturb": "typos", "rate": 0.05}`.
             on_error: whether an evaluation that fails ends the training; it is recorded in both cases.
             ranks: of a distributed training, which then share the work; rank 0 writes the records.
+            drift: also measures the texts re-weighted to the current training batches.
         """
         super().__init__()
         if cooldown < 0:
@@ -77,6 +81,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         self._reads = frozenset[str]().union(*(trigger.reads for trigger in self._triggers))
         self._scale = LossScaleReader(loss_scaler, every=loss_scale_every)
         self._early_stop, self._keep_best = early_stop, keep_best
+        self._drift = drift
         self._backend: CheckpointBackend | None = None
         self._forced_at: int | None = None
         self._evaluated_at = self._step = 0
@@ -101,6 +106,9 @@ class EvalCallback(Callback):  # type: ignore[misc]
                     logits=self._logits,
                 )
             self._validation = check.in_precision(self._backend.precision)
+        if self._drift is not None:
+            with untouched(None):  # features may be the user's code
+                self._drift.begin(self._validation.items, self._validation.tokenizer)
         if argument(arguments, "dataset_sink_mode", False):
             say(
                 "evalkit: data sink mode: MindSpore reports steps once a sink, so triggers see only the last step of each; "
@@ -115,6 +123,8 @@ class EvalCallback(Callback):  # type: ignore[misc]
         arguments = run_context.original_args()
         event = self._event(arguments)
         self._step = event.step
+        if self._drift is not None:
+            self._drift.see(arguments)
         asked = self._ask(event)
         if asked is not None:
             self._evaluate(run_context, event, *asked)
@@ -170,14 +180,17 @@ class EvalCallback(Callback):  # type: ignore[misc]
 
     def _measure(self, step: int) -> Measurement:
         assert self._backend is not None  # the training has begun
-        if self._ranks is not None:
-            return self._ranks.measure(self._validation, self._backend, step)
-        return self._validation.measure(self._backend)
+        resample = None if self._drift is None else self._drift.setup()
+        if self._ranks is None:
+            return self._validation.measure(self._backend, resample=resample)
+        check = self._validation.reweighted(self._ranks.first_of(resample, step))
+        return self._ranks.measure(check, self._backend, step)
 
     def _evaluate(self, run_context: Any, event: StepEvent, trigger: str, reason: str) -> None:
         assert self._backend is not None  # the training has begun
         began = time.perf_counter_ns()
         measurement: Measurement | None = None
+        resample: ResampleSetup | None = None
         error: str | None = None
         digest: str | None = None
         with untouched(self._network):
@@ -189,6 +202,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
             except Exception as problem:  # the training is worth more than its evaluation
                 error = f"{type(problem).__name__}: {problem}".splitlines()[0]
         metrics = () if measurement is None else measurement.metrics
+        drift = {} if resample is None else {"problem": resample.problem, **resample.details}
         record = EvaluationRecord(
             step=event.step,
             epoch=event.epoch - 1,
@@ -201,9 +215,15 @@ class EvalCallback(Callback):  # type: ignore[misc]
                 if self._metrics is None or metric.name in self._metrics
             ),
             weights_sha256=digest,
+            effective_sample_size=drift.pop("effective_sample_size", None),
+            uncovered_mass=drift.pop("uncovered_mass", None),
             error=error,
             elapsed_ns=time.perf_counter_ns() - began,
-            details={"suppressed": self._suppressed, "loss_scale_lag_steps": self._scale.lag_steps},
+            details={
+                "suppressed": self._suppressed,
+                "loss_scale_lag_steps": self._scale.lag_steps,
+                **({"drift": drift} if drift else {}),
+            },
         )
         self._suppressed, self._evaluated_at = 0, event.step
         self.records.append(record)

@@ -10,13 +10,14 @@ import secrets
 import shutil
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
 
 from evalkit.backends.base import Backend
 from evalkit.errors import IncompleteError, InputError
 from evalkit.files import write_json_atomic
+from evalkit.metrics.context import ResampleSetup
 from evalkit.runs.journal import Journal, reopen_journals
 from evalkit.runs.perturbed import OnRecords
 from evalkit.runs.records import SampleRecord, WindowRecord
@@ -100,6 +101,28 @@ class Ranks:
 
         return validation.measured_by(score, items)
 
+    def first_of(self, resample: ResampleSetup | None, step: int) -> ResampleSetup | None:
+        """Rank 0's weights of the texts: each rank sees other training batches, and all must weigh alike.
+
+        Raises:
+            MissingRankError: rank 0 gave none in time.
+        """
+        if self.size == 1 or resample is None:
+            return resample
+        file = self.folder / self.run / f"weights-{step}.json"
+        if self.rank == 0:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(file, asdict(resample))
+            return resample
+        until = time.monotonic() + self.timeout_s
+        while not file.is_file():
+            if time.monotonic() > until:
+                raise MissingRankError(
+                    f"rank 0 gave no weights of the texts within {self.timeout_s:g} s ({file})"
+                )
+            time.sleep(_POLL_S)
+        return ResampleSetup(**json.loads(file.read_bytes()))
+
     def _score(
         self, validation: Validation, backend: Backend, texts: Sequence[TextItem], place: Path
     ) -> list[SampleRecord]:
@@ -164,7 +187,7 @@ class Ranks:
 
     def _forget_before(self, place: Path) -> None:
         """Remove this rank's earlier files: who wrote a result at `place` has read them."""
-        for earlier in place.parent.iterdir():
+        for earlier in place.parent.glob("step-*"):
             if earlier != place:
                 self._mark(earlier, self.rank).unlink(missing_ok=True)
                 (earlier / f"rank-{self.rank}.journal.jsonl").unlink(missing_ok=True)

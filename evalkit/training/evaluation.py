@@ -12,7 +12,7 @@ from evalkit.backends.base import Backend
 from evalkit.bundle import load_bundle
 from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
-from evalkit.metrics.context import MetricContext
+from evalkit.metrics.context import MetricContext, ResampleSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file
 from evalkit.metrics.evaluate import evaluate
 from evalkit.metrics.glossary import read_glossary
@@ -68,8 +68,19 @@ class Validation:
     context: MetricContext
     perturbed: tuple[PerturbedTexts, ...] = ()
 
-    def measure(self, backend: Backend, items: Sequence[TextItem] | None = None) -> Measurement:
+    def measure(
+        self,
+        backend: Backend,
+        items: Sequence[TextItem] | None = None,
+        *,
+        resample: ResampleSetup | None = None,
+    ) -> Measurement:
         """Score the texts (or those of `items`) with a backend.
+
+        Args:
+            backend: what scores them.
+            items: None: those of the validation.
+            resample: weights, for the slice `resampled` beside the plain metrics.
 
         Raises:
             InputError: the backend can't score them.
@@ -78,7 +89,13 @@ class Validation:
         def score(texts: Sequence[TextItem], _: Collection[str], take: OnRecords) -> None:
             score_texts(texts, self.tokenizer, backend, self.window, self.classifier, on_records=take)
 
-        return self.measured_by(score, items)
+        return self.reweighted(resample).measured_by(score, items)
+
+    def reweighted(self, resample: ResampleSetup | None) -> "Validation":
+        """The same with the texts re-weighted too, as slice `resampled`."""
+        if resample is None:
+            return self
+        return replace(self, context=replace(self.context, resample=resample))
 
     def measured_by(self, score: ScoreItems, items: Sequence[TextItem] | None = None) -> Measurement:
         """The same with another way to score texts."""
