@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
 
 from trainer.diagnosis.spikes.records import Stretch, TrainingStep
@@ -119,6 +120,10 @@ def _level(history: Sequence[float], settings: Detection) -> Level | None:
         return None
     middle = median(history)
     spread = _MAD_TO_SIGMA * median(abs(loss - middle) for loss in history)
+    if len(history) > 2:
+        # A falling loss spreads around its median without any noise; differences of neighbours don't see the trend.
+        steps = _MAD_TO_SIGMA * median(abs(later - loss) for loss, later in pairwise(history))
+        spread = min(spread, steps / math.sqrt(2))
     return Level(middle, max(spread, settings.relative_sigma * abs(middle), _SMALLEST_SIGMA), len(history))
 
 

@@ -20,6 +20,7 @@ from trainer.findings import Evidence, Finding
 _TEMPLATES = Path(__file__).parent / "templates"
 _WORDS = {"error": "✗ error", "warning": "! warning", "info": "i note"}
 _BEFORE, _BEHIND = 40, 20
+_BEFORE_STEPS = 100
 _MOST_CLOSE_UPS = 20
 _MOST_ROWS = 80
 _QUANTITIES = (
@@ -82,6 +83,8 @@ def _view(report: SpikeReport) -> dict[str, Any]:
             *dict.fromkeys(f"format {log.format}" for log in report.logs),
         ],
         "attempts": attempts,
+        "resumed": any(stretch.resumed for stretch in report.stretches),
+        "failed": bool(report.incidents),
         "findings": [_finding(finding) for finding in report.findings],
         "words": _WORDS,
         "curve": _curve(report),
@@ -124,7 +127,9 @@ def _band(number: int, spike: Spike) -> Band:
 def _close_up(number: int, spike: Spike, finding: Finding) -> dict[str, Any]:
     every = [*spike.stretch.before, *spike.stretch.steps]
     start, end = every.index(spike.start), every.index(spike.recovered or spike.last)
-    steps = every[max(0, start - _BEFORE) : end + 1 + _BEHIND]
+    # Where an excerpt leaves a gap, a few steps before are enough.
+    near = sum(step.step >= spike.start.step - _BEFORE_STEPS for step in every[:start])
+    steps = every[max(0, start - min(_BEFORE, max(near, 2))) : end + 1 + _BEHIND]
     band = _band(number, spike)
     loss = draw("Loss (nats)", [Curve(_points(steps, "loss"))], bands=[band], points=len(steps) <= 120)
     others = [

@@ -85,6 +85,8 @@ def draw(
     steps = [step for curve in curves for step, _ in curve.points]
     low, high = _padded(min(steps), max(steps), 0.01)
     bottom, top = _padded(min(values), max(values), 0.06)
+    if logarithmic and min(values) == max(values):
+        bottom, top = values[0] - 0.5, values[0] + 0.5
 
     def x(step: float) -> float:
         return (min(max(step, low), high) - low) / (high - low)
@@ -93,7 +95,7 @@ def draw(
         return 1 - (value - bottom) / (top - bottom)
 
     bands, lines = list(bands), list(lines)
-    ticks = _ticks(bottom, top, 4)
+    ticks = _log_ticks(bottom, top) if logarithmic else _ticks(bottom, top, 4)
     parts = [_segment("grid", 0, y(tick), 1, y(tick)) for tick in ticks]
     for band in bands:
         left, width = x(band.start), max(x(band.end) - x(band.start), 0.003)
@@ -130,7 +132,11 @@ def draw(
 
 
 def _unit(value: float, logarithmic: bool) -> str:
-    return f"{10**value:.3g}" if logarithmic else f"{value:.4g}"
+    value = 10**value if logarithmic else value
+    for size, letter in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e6 if letter == 'M' else 1e3):,.3g}{letter}"
+    return f"{value:.4g}"
 
 
 def _usable(curve: Curve, logarithmic: bool) -> Curve:
@@ -159,7 +165,7 @@ def _thin(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _padded(low: float, high: float, share: float) -> tuple[float, float]:
-    room = (high - low) * share or max(abs(high) * share, 0.5)
+    room = (high - low) * share or abs(high) * 0.5 or 0.5
     return low - room, high + room
 
 
@@ -169,6 +175,17 @@ def _ticks(low: float, high: float, about: int) -> list[float]:
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     first = math.ceil(low / step)
     return [round(at * step, 12) for at in range(first, math.floor(high / step) + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times the powers of ten, or the powers alone where those are enough."""
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    tens = [float(power) for power in powers if low <= power <= high]
+    if len(tens) >= 3:
+        return tens[:: math.ceil(len(tens) / 5)]
+    fine = [power + math.log10(factor) for power in powers for factor in (1, 2, 5)]
+    fine = [tick for tick in fine if low <= tick <= high]
+    return fine if len(fine) > 1 else _ticks(low, high, 3)
 
 
 def _segment(css: str, x1: float, y1: float, x2: float, y2: float) -> Markup:

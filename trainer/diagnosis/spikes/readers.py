@@ -17,6 +17,7 @@ from trainer.diagnosis.spikes.records import LogFormat, TrainingLog, TrainingSte
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Inf|NAN|INF)"
 _MEGATRON = re.compile(r"\biteration\s+(?P<step>\d+)\s*/\s*\d+\s*\|(?P<rest>.*)")
 _MEGATRON_START = re.compile(r"\biteration\s+\d+\s*/\s*\d+")
+_FIELDS = re.compile(r"[^|:]+:[^|:]*\|")
 _OVERFLOW = re.compile(r"\bOVERFLOW!|overflow detected|Gradient overflow", re.IGNORECASE)
 # Brackets get lost in logs in the wild: none of them is required.
 _MINDFORMERS = re.compile(
@@ -108,22 +109,27 @@ def _joined(stream: Iterator[str]) -> Iterator[tuple[int, str]]:
     pending, began, joined = "", 0, 0
     for number, text in enumerate(stream, start=1):
         text = text[:_LONGEST_LINE].rstrip("\r\n")
+        if pending and joined < _WRAPPED_LINES and _continues(pending, text):
+            pending, joined = pending + text, joined + 1
+            continue
         if pending:
-            stamped = text.startswith("[") and parse_time(text) is not None
-            if joined < _WRAPPED_LINES and text.strip() and not stamped and not _MEGATRON_START.search(text):
-                pending, joined = pending + text, joined + 1
-                if text.rstrip().endswith("|"):
-                    yield began, pending
-                    pending = ""
-                continue
             yield began, pending
             pending = ""
-        if _MEGATRON_START.search(text) and not text.rstrip().endswith("|"):
+        if _MEGATRON_START.search(text):
             pending, began, joined = text, number, 0
         else:
             yield number, text
     if pending:
         yield began, pending
+
+
+def _continues(pending: str, text: str) -> bool:
+    if not text.strip() or _MEGATRON_START.search(text):
+        return False
+    if text.startswith("[") and parse_time(text) is not None:
+        return False
+    # A line may be wrapped just behind a bar: it looks whole then, but fields follow.
+    return not pending.rstrip().endswith("|") or _FIELDS.match(text) is not None
 
 
 def _step(path: Path, number: int, text: str, counts: _Counts) -> tuple[LogFormat, TrainingStep] | None:

@@ -178,7 +178,7 @@ def _learning_rate(spike: Spike, context: Context, windows: Windows) -> Iterator
         for step in stretch.steps
         if step.learning_rate is not None
     ]
-    if rate >= max(rates):
+    if rate >= max(rates) > min(rates):
         yield Sign("at_peak_learning_rate", {"rate": rate})
     known = [
         (step.step, step.learning_rate)
