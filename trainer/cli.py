@@ -15,6 +15,7 @@ import click
 from evalkit.console import run, say
 from evalkit.errors import ExitCode, IncompleteError, InputError
 from trainer.doctor_cli import doctor
+from trainer.spikes_cli import spikes
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -304,6 +305,7 @@ def _finite(value: float, option: str) -> float:
 
 
 cli.add_command(doctor)
+cli.add_command(spikes)
 
 
 def main() -> None:
