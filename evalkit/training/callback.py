@@ -178,12 +178,15 @@ class EvalCallback(Callback):  # type: ignore[misc]
             self._forced_at = event.step
         return forced or planned
 
-    def _measure(self, step: int) -> Measurement:
+    def _weights(self, step: int) -> ResampleSetup | None:
+        found = None if self._drift is None else self._drift.setup()
+        return found if self._ranks is None else self._ranks.first_of(found, step)
+
+    def _measure(self, step: int, resample: ResampleSetup | None) -> Measurement:
         assert self._backend is not None  # the training has begun
-        resample = None if self._drift is None else self._drift.setup()
+        check = self._validation.reweighted(resample)
         if self._ranks is None:
-            return self._validation.measure(self._backend, resample=resample)
-        check = self._validation.reweighted(self._ranks.first_of(resample, step))
+            return check.measure(self._backend)
         return self._ranks.measure(check, self._backend, step)
 
     def _evaluate(self, run_context: Any, event: StepEvent, trigger: str, reason: str) -> None:
@@ -195,7 +198,8 @@ class EvalCallback(Callback):  # type: ignore[misc]
         digest: str | None = None
         with untouched(self._network):
             try:
-                measurement = self._measure(event.step)
+                resample = self._weights(event.step)
+                measurement = self._measure(event.step, resample)
                 digest = self._backend.model_digest
             except MissingRankError:
                 raise  # the training's own communication would only hang

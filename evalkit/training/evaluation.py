@@ -68,19 +68,8 @@ class Validation:
     context: MetricContext
     perturbed: tuple[PerturbedTexts, ...] = ()
 
-    def measure(
-        self,
-        backend: Backend,
-        items: Sequence[TextItem] | None = None,
-        *,
-        resample: ResampleSetup | None = None,
-    ) -> Measurement:
+    def measure(self, backend: Backend, items: Sequence[TextItem] | None = None) -> Measurement:
         """Score the texts (or those of `items`) with a backend.
-
-        Args:
-            backend: what scores them.
-            items: None: those of the validation.
-            resample: weights, for the slice `resampled` beside the plain metrics.
 
         Raises:
             InputError: the backend can't score them.
@@ -89,7 +78,7 @@ class Validation:
         def score(texts: Sequence[TextItem], _: Collection[str], take: OnRecords) -> None:
             score_texts(texts, self.tokenizer, backend, self.window, self.classifier, on_records=take)
 
-        return self.reweighted(resample).measured_by(score, items)
+        return self.measured_by(score, items)
 
     def reweighted(self, resample: ResampleSetup | None) -> "Validation":
         """The same with the texts re-weighted too, as slice `resampled`."""
