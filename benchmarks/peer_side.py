@@ -5,6 +5,7 @@ It runs with the Python of the peers' environment (lm-eval, transformers, torch)
 
 import json
 import os
+import resource
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,9 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 def main() -> None:
     """Read one JSON object of settings from stdin, print one of measurements; see `benchmarks/scoring.py`."""
     settings = json.load(sys.stdin)
+    # Batch size auto tries large batches until memory runs out: its own, not that of the whole machine.
+    limit = settings["memory_limit_mib"] << 20
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     import torch
     from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
@@ -51,12 +55,12 @@ def main() -> None:
 
 
 def _matmul_gflops(torch, rows: int, inputs: int, outputs: int) -> float:  # type: ignore[no-untyped-def]
-    left, right = torch.rand(rows, inputs), torch.rand(outputs, inputs)
+    left, right, out = torch.rand(rows, inputs), torch.rand(outputs, inputs), torch.empty(rows, outputs)
     best = float("inf")
     with torch.no_grad():
         for _ in range(30):
             begin = time.perf_counter()
-            torch.matmul(left, right.T)
+            torch.matmul(left, right.T, out=out)
             best = min(best, time.perf_counter() - begin)
     return 2e-9 * rows * inputs * outputs / best
 

@@ -5,6 +5,7 @@
 SOURCE is what `trainer convert` takes. Texts are cut from the corpus: short ones of 20 to 60 tokens, long ones of 1,000.
 Both sides tokenise within the measured time and load the model outside it; each side takes the better of two passes,
 and the peer the best of its batch sizes. Each measurement has a process of its own, so that peak memory is its own.
+The load average before each says whether the machine was free.
 """
 
 import argparse
@@ -22,7 +23,7 @@ PEERS_VARIABLE = "EVALKIT_PEERS_PYTHON"
 PEER_SCRIPT = Path(__file__).with_name("peer_side.py")
 LENGTH = 512
 _PASSES = 2
-_PEER_BATCHES = (1, 8, 32)
+_PEER_BATCHES: tuple[int | str, ...] = (1, 8, 32, "auto")
 _SHORT, _LONG = (20, 60), (1000, 1000)
 
 
@@ -32,11 +33,12 @@ def run_side(command: list[str], settings: dict[str, Any]) -> dict[str, Any]:
     Raises:
         RuntimeError: it failed; its last lines are in the message.
     """
+    load = os.getloadavg()[0]
     done = subprocess.run(command, input=json.dumps(settings), capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{command[0]} failed: {done.stderr[-2000:]}")
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return result
+    return {**result, "load_average": round(load, 2)}
 
 
 def own_command() -> list[str]:
@@ -81,6 +83,7 @@ def compare(source: Path, corpus: Path, tokens: int, seed: int, python: str) -> 
             "passes": _PASSES,
             "threads": len(os.sched_getaffinity(0)),
             "matmul": (1024, model.hidden_size, model.intermediate_size),
+            "memory_limit_mib": _free_mib() // 2,
         }
         # Two operations for each weight that takes part in a matrix product; attention isn't counted.
         weights = model.parameters - (0 if model.tied_head else model.vocab_size * model.hidden_size)
@@ -104,7 +107,7 @@ def compare(source: Path, corpus: Path, tokens: int, seed: int, python: str) -> 
 
 
 def _summary(
-    texts: list[str], own: dict[str, dict[str, Any]], peer: dict[int, dict[str, Any]], weights: int
+    texts: list[str], own: dict[str, dict[str, Any]], peer: dict[int | str, dict[str, Any]], weights: int
 ) -> dict[str, Any]:
     best = min(peer, key=lambda batch: peer[batch]["seconds"])
     reference = _figures(peer[best], weights)
@@ -136,7 +139,12 @@ def _figures(side: dict[str, Any], weights: int) -> dict[str, float]:
         "peak_mib": round(side["peak_mib"], 1),
         "matmul_gflops": round(side["matmul_gflops"], 1),
         "share_of_matmul": round(2e-9 * weights * rate / side["matmul_gflops"], 3),
+        "load_average": side["load_average"],
     }
+
+
+def _free_mib() -> int:
+    return int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0]) // 1024
 
 
 def main() -> None:

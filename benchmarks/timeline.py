@@ -34,11 +34,11 @@ print(analysis.get_temporal_breakdown(visualize=False).to_json())
 
 def write_trace(seed: Path, target: Path, size_bytes: int) -> int:
     """Repeat the events of a real trace, each round later than the one before, up to a size; returns the events."""
-    document = json.loads(gzip.open(seed).read())
+    document = json.loads(gzip.decompress(seed.read_bytes()))
     events = [event for event in document["traceEvents"] if "ts" in event and event.get("ph") == "X"]
     others = [event for event in document["traceEvents"] if event.get("ph") == "M"]
     low = min(event["ts"] for event in events)
-    span = max(event["ts"] + event.get("dur", 0) for event in events) - low + 100
+    span = int(max(event["ts"] + event.get("dur", 0) for event in events) - low + 100)
     rounds = count = 0
     with target.open("w", encoding="utf-8") as stream:
         stream.write(json.dumps({key: value for key, value in document.items() if key != "traceEvents"})[:-1])
@@ -115,7 +115,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed-trace", type=Path, required=True, help="A real Kineto trace, .json.gz.")
     parser.add_argument("--sizes-mb", type=int, nargs="+", default=[64, 256, 1024])
-    parser.add_argument("--whole-mb", type=int, default=256, help="Largest size for programs that read it whole.")
+    parser.add_argument(
+        "--whole-mb", type=int, default=256, help="Largest size for programs that read it whole."
+    )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     peers = os.environ.get("EVALKIT_TIMELINE_PEERS_PYTHON")

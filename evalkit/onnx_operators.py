@@ -17,6 +17,7 @@ ALLOWED_ONNX_OPERATORS = frozenset(
         "Add",
         "And",
         "ArgMax",
+        "Attention",
         "Cast",
         "Concat",
         "Constant",
@@ -47,7 +48,9 @@ ALLOWED_ONNX_OPERATORS = frozenset(
         "Neg",
         "Not",
         "Or",
+        "Pad",
         "Pow",
+        "RMSNormalization",
         "Range",
         "Reciprocal",
         "ReduceMax",
@@ -55,6 +58,8 @@ ALLOWED_ONNX_OPERATORS = frozenset(
         "ReduceSum",
         "ReduceSumSquare",
         "Reshape",
+        "RotaryEmbedding",
+        "ScatterElements",
         "Shape",
         "Sigmoid",
         "Sin",
@@ -74,12 +79,11 @@ ALLOWED_ONNX_OPERATORS = frozenset(
 )
 
 
-def read_checked_onnx(path: Path) -> bytes:
-    """The bytes of the ONNX file at `path`, once checked.
+def check_onnx(path: Path) -> None:
+    """Refuse the ONNX file at `path` if it holds something that a decoder doesn't need.
 
     Raises:
-        InputError: `onnx` isn't installed, the file isn't an ONNX model, or it holds something that a decoder doesn't
-            need.
+        InputError: `onnx` isn't installed, the file isn't an ONNX model, or it holds such a thing; names it.
     """
     try:
         from onnx import ModelProto
@@ -89,10 +93,9 @@ def read_checked_onnx(path: Path) -> bytes:
         ) from None
     from google.protobuf.message import DecodeError
 
-    data = path.read_bytes()
     model = ModelProto()
     try:
-        model.ParseFromString(data)
+        model.ParseFromString(path.read_bytes())
     except DecodeError:
         raise InputError(f"{path}: not an ONNX graph; export the bundle again") from None
     problem = _problem(model)
@@ -100,7 +103,6 @@ def read_checked_onnx(path: Path) -> bytes:
         raise InputError(
             f"{path}: {problem}; don't trust this bundle, or export it again with a supported model family"
         )
-    return data
 
 
 def _problem(model: "ModelProto") -> str | None:

@@ -2,14 +2,20 @@
 
 import json
 import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
 import click
 
 from evalkit.console import run, say
-from evalkit.errors import InputError
+from evalkit.errors import ExitCode, IncompleteError, InputError
 from trainer.doctor_cli import doctor
+from trainer.spikes_cli import spikes
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,10 +29,11 @@ def cli() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder; default: the configuration's `out`."
 )
+@click.option("--resume", is_flag=True, help="Go on from the newest whole checkpoint in the run folder.")
+@click.option("--profile", is_flag=True, help="Record MindSpore's profiler into the run folder's profile/.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def train(config: Path, out: Path | None, as_json: bool) -> None:
+def train(config: Path, out: Path | None, resume: bool, profile: bool, as_json: bool) -> None:
     """Train from CONFIG.yaml; writes checkpoints/step-N/ and log.jsonl into the run folder."""
-    from evalkit.errors import InputError
     from trainer.config import load_config
 
     settings = load_config(config)
@@ -36,7 +43,11 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
         out = config.parent / settings.out
     from trainer.loop import train as train_model
 
-    summary = train_model(settings, config.parent, out)
+    try:
+        with stdout_for_the_result():
+            summary = train_model(settings, config.parent, out, resume=resume, profile=profile)
+    except IncompleteError as error:
+        raise IncompleteError(f"{error}; go on with `trainer train {config} --out {out} --resume`") from None
     if as_json:
         result = {
             "checkpoint": str(summary.checkpoint),
@@ -47,8 +58,40 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
         }
         click.echo(json.dumps(result))
         return
-    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {summary.final_loss:.4f}")
+    loss = "not known" if summary.final_loss is None else f"{summary.final_loss:.4f}"
+    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {loss}")
     click.echo(f"checkpoint: {summary.checkpoint}")
+
+
+@cli.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the baseline.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+def baseline(config: Path, out: Path, as_json: bool) -> int:
+    """Train 3 steps on 100 samples of CONFIG with everything recorded; a second run says what differs."""
+    from trainer.config import load_config
+
+    settings = load_config(config)
+    from trainer.baseline import run_baseline
+
+    with stdout_for_the_result():
+        result = run_baseline(settings, config.parent, out)
+    trends = [trend.model_dump() for trend in result.record.trends]
+    found = result.differences
+    if as_json:
+        differences = None if found is None else [asdict(difference) for difference in found]
+        fields = {"baseline": str(result.folder), "differences": differences, "trends": trends}
+        click.echo(json.dumps(fields, ensure_ascii=False))
+    else:
+        for trend in result.record.trends:
+            click.echo(f"{'ok' if trend.holds else 'NOT AS EXPECTED'}  {trend.name}: {trend.evidence}")
+        for difference in found or []:
+            click.echo(f"differs  {difference}")
+        if found is not None and not found:
+            click.echo("no difference to the first run")
+        click.echo(f"baseline: {result.folder}")
+    healthy = all(trend.holds for trend in result.record.trends)
+    return int(ExitCode.OK if healthy and not found else ExitCode.FAIL)
 
 
 @cli.command()
@@ -219,7 +262,7 @@ def timeline(folder: Path, out: Path, rank_map: Path | None, as_json: bool) -> N
 
     Writes cube.parquet, heatmap.html, trace.json (for ui.perfetto.dev) and findings.json.
     """
-    from trainer.timeline.readers.ranks import read_rank_map
+    from trainer.timeline.ranks import read_rank_map
     from trainer.timeline.run import analyse, write_analysis
 
     ranks = read_rank_map(rank_map) if rank_map is not None else None
@@ -240,6 +283,20 @@ def timeline(folder: Path, out: Path, rank_map: Path | None, as_json: bool) -> N
     click.echo(f"report: {out / 'heatmap.html'}")
 
 
+@contextmanager
+def stdout_for_the_result() -> Iterator[None]:
+    """Within the block whatever prints (callbacks, MindSpore's profiler in a process of its own) prints on stderr."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
 def _finite(value: float, option: str) -> float:
     # click's ranges let NaN through: every comparison with it is false.
     if not math.isfinite(value):
@@ -248,6 +305,7 @@ def _finite(value: float, option: str) -> float:
 
 
 cli.add_command(doctor)
+cli.add_command(spikes)
 
 
 def main() -> None:

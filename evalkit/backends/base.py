@@ -52,7 +52,9 @@ class Backend(Protocol):
         max_length: longest segment that the model can read.
         vocab_size: token ids lie in [0, vocab_size).
 
-    A backend may also have `batch_rows`: how many rows it wants in one call at least, while there are so many.
+    A backend may have two more attributes. `batch_rows`: how many rows it wants in one call at least, while there are so
+    many. `parallel_calls`: how many calls of `score` may run at once, in threads that aren't the caller's; without it every
+    call comes from the caller's thread.
     """
 
     @property
@@ -78,7 +80,7 @@ class Backend(Protocol):
         Args:
             token_ids: what is fed.
             targets: the token whose log-probability is asked at each position (0 where nothing is asked).
-            positions: from 0 within each segment.
+            positions: from 0 within each segment, ascending from left to right.
             segments: 0 is padding; equal numbers in a row are one text. A position attends only to positions
                 of its own segment that aren't after it. The result at a position must not depend on other
                 segments.

@@ -8,7 +8,7 @@ processes apart that write at once.
 import hashlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +26,13 @@ _WAIT_S = 30.0
 # What is left after making room, so that room isn't made at every write.
 _KEPT_SHARE = 0.9
 _ADVICE = "`evalkit cache --clear` removes it"
-_TABLE = """
-CREATE TABLE entries (
-    key TEXT PRIMARY KEY, model_digest TEXT NOT NULL, run_id TEXT NOT NULL, layout TEXT NOT NULL,
-    payload BLOB NOT NULL, digest TEXT NOT NULL, bytes INTEGER NOT NULL, used_ns INTEGER NOT NULL
-)"""
+# Two tables, so that counting and noting a use don't read or rewrite what was answered.
+_TABLES = (
+    """CREATE TABLE entries (
+        key TEXT PRIMARY KEY, model_digest TEXT NOT NULL, bytes INTEGER NOT NULL, used_ns INTEGER NOT NULL)""",
+    """CREATE TABLE answers (
+        key TEXT PRIMARY KEY, run_id TEXT NOT NULL, layout TEXT NOT NULL, digest TEXT NOT NULL, payload BLOB NOT NULL)""",
+)
 
 ResultT = TypeVar("ResultT")
 
@@ -76,7 +78,7 @@ def cache_file() -> Path:
 
 
 class ResultCache:
-    """An open cache; used by one thread, as a context manager.
+    """An open cache, a context manager; any thread may use it, one at a time.
 
     Attributes:
         path: of the file.
@@ -96,7 +98,9 @@ class ResultCache:
         with _told():
             path.parent.mkdir(parents=True, exist_ok=True)
             # Transactions are begun explicitly, with the write lock, so that two writers can't deadlock.
-            self._database = sqlite3.connect(path, timeout=_WAIT_S, isolation_level=None)
+            self._database = sqlite3.connect(
+                path, timeout=_WAIT_S, isolation_level=None, check_same_thread=False
+            )
         try:
             with _told():
                 self._prepare()
@@ -122,7 +126,9 @@ class ResultCache:
         """
         with _told():
             row = self._database.execute(
-                "SELECT model_digest, run_id, layout, payload, digest FROM entries WHERE key = ?", (key,)
+                "SELECT model_digest, run_id, layout, payload, digest FROM entries LEFT JOIN answers USING (key) "
+                "WHERE key = ?",
+                (key,),
             ).fetchone()
         if row is None:
             return None
@@ -140,7 +146,7 @@ class ResultCache:
         """
         self.damaged += 1
         self._used.discard(key)
-        self._write(lambda: self._database.execute("DELETE FROM entries WHERE key = ?", (key,)))
+        self._write(lambda: self._remove([key]))
 
     def put(self, key: str, entry: Entry) -> None:
         """Store an entry; the least recently used ones make room where the cache has reached its limit.
@@ -149,10 +155,14 @@ class ResultCache:
             CacheUnusableError: the file can't be written.
         """
         size = len(entry.payload)
-        row = (key, *_columns(entry), entry.digest(key), size, time.time_ns())
+        answer = (key, entry.run_id, entry.layout, entry.digest(key), entry.payload)
 
         def insert() -> None:
-            self._database.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+            self._database.execute(
+                "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)",
+                (key, entry.model_digest, size, time.time_ns()),
+            )
+            self._database.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", answer)
             if self._bytes + size > self._limit_bytes:
                 self._make_room()
 
@@ -190,8 +200,8 @@ class ResultCache:
     def _prepare(self) -> None:
         def create() -> None:
             if self._identity() == (0, 0) and not self._has_tables():
-                self._database.execute(_TABLE)
-                self._database.execute("CREATE INDEX entries_by_use ON entries (used_ns)")
+                for table in _TABLES:
+                    self._database.execute(table)
                 self._database.execute(f"PRAGMA application_id = {_APPLICATION}")
                 self._database.execute(f"PRAGMA user_version = {_VERSION}")
 
@@ -215,14 +225,18 @@ class ResultCache:
     def _make_room(self) -> None:
         excess = self._stored_bytes() - int(_KEPT_SHARE * self._limit_bytes)
         oldest = self._database.execute("SELECT key, bytes FROM entries ORDER BY used_ns, key")
-        leaving: list[tuple[str]] = []
+        leaving: list[str] = []
         for key, size in oldest:
             if excess <= 0:
                 break
-            leaving.append((key,))
+            leaving.append(key)
             excess -= size
-        self._database.executemany("DELETE FROM entries WHERE key = ?", leaving)
+        self._remove(leaving)
         self._bytes = self._stored_bytes()
+
+    def _remove(self, keys: Sequence[str]) -> None:
+        for table in ("entries", "answers"):
+            self._database.executemany(f"DELETE FROM {table} WHERE key = ?", [(key,) for key in keys])
 
     def _write(self, action: Callable[[], object]) -> None:
         with _told():
@@ -254,10 +268,6 @@ def _told() -> Iterator[None]:
         raise CacheUnusableError(f"{error}; {_ADVICE}") from None
     except OSError as error:
         raise CacheUnusableError(error.strerror or str(error)) from None
-
-
-def _columns(entry: Entry) -> tuple[str, str, str, bytes]:
-    return entry.model_digest, entry.run_id, entry.layout, entry.payload
 
 
 def _is_whole(key: str, row: tuple[object, ...]) -> bool:

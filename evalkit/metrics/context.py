@@ -1,7 +1,7 @@
 """What metrics need to know beside the evidence."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,23 @@ class RobustnessSetup:
 
 
 @dataclass(frozen=True)
+class ResampleSetup:
+    """The texts re-weighted to other traffic: the slice `resampled`.
+
+    Attributes:
+        weights: of each text that can be scored, by sample id.
+        digest: of target, features and settings; part of the signature of every re-weighted number.
+        problem: why no number follows from the weights, else None.
+        details: effective sample size, uncovered mass, distances; see `evalkit.resampling.reweighting.Reweighting`.
+    """
+
+    weights: dict[str, float]
+    digest: str
+    problem: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class MetricContext:
     """Settings of one evaluation of the evidence.
 
@@ -167,6 +184,7 @@ class MetricContext:
         slices: tags that rules ask for.
         views, classes, own, business: what the scenario adds to the metrics.
         robustness: perturbations under which the texts are measured again.
+        resample: how the texts are re-weighted, or None.
     """
 
     confidence: float
@@ -183,3 +201,4 @@ class MetricContext:
     own: tuple[OwnSetup, ...] = ()
     business: tuple[BusinessSetup, ...] = ()
     robustness: tuple[RobustnessSetup, ...] = ()
+    resample: ResampleSetup | None = None

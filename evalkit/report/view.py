@@ -224,6 +224,11 @@ def _conservation(source: ReportSource) -> Iterator[Fact]:
     theirs = dict(_counted(source.baseline_results)) if source.baseline_results else {}
     for name, value in ours:
         yield Fact(name, numbers.count(value), numbers.count(theirs[name]) if name in theirs else "")
+    cached = [
+        "" if evidence is None else numbers.count(sum(sample.from_cache for sample in evidence.samples))
+        for evidence in (source.candidate, source.baseline)
+    ]
+    yield Fact("texts and decisions read from the result cache", *cached)
 
 
 def _conserved(source: ReportSource) -> Iterator[tuple[str, str]]:

@@ -25,6 +25,7 @@ from evalkit.metrics.context import (
     History,
     MetricContext,
     OwnSetup,
+    ResampleSetup,
     RiskSetup,
     RobustnessSetup,
     ViewSetup,
@@ -135,7 +136,10 @@ def context_from_plan(plan: dict[str, Any], side: Side = "candidate") -> MetricC
         stored["own"] = tuple(OwnSetup(**metric) for metric in stored["own"])
         stored["business"] = tuple(map(_business_setup, stored["business"]))
         stored["robustness"] = tuple(RobustnessSetup(**one) for one in stored["robustness"])
-        return MetricContext(risk=risk, dialogues=dialogues, **stored)
+        resample = stored.pop("resample")
+        if resample is not None:
+            resample = ResampleSetup(**resample)
+        return MetricContext(risk=risk, dialogues=dialogues, resample=resample, **stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"plan.json: measurement: {error}; the file is damaged or of another version"

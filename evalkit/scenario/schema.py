@@ -10,6 +10,7 @@ from evalkit.scenario.additions_schema import (
     ClassName,
     Identifier,
     Reference,
+    Resample,
     Share,
     View,
     names_once,
@@ -92,6 +93,7 @@ class Text(_Strict):
     words: Words = Words()
     views: list[View] = Field(default=[])
     robustness: list[PerturbationSpec] = Field(default=[])
+    resample: Resample | None = None
 
     @model_validator(mode="after")
     def _names_unique(self) -> "Text":

@@ -1,7 +1,9 @@
 """Token sequences in, statistics of every asked token out: windows are packed, scored, put together again."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,6 +106,7 @@ def score_sequences(
     skip: Collection[int] = (),
     kept: Iterable[WindowStats] = (),
     on_windows: Callable[[Sequence[WindowStats]], None] | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[list[tuple[int, SequenceStats]]]:
     """Score sequences; the result doesn't depend on anything but the sequences in their order.
 
@@ -118,7 +121,10 @@ def score_sequences(
         longest_row: no row has more positions; no window has more inputs.
         skip: indices of sequences whose statistics aren't wanted again.
         kept: windows that an earlier attempt scored.
-        on_windows: takes, after each batch, the windows in it whose sequences are still incomplete.
+        on_windows: takes, after each batch, the windows in it whose sequences are still incomplete; all of its
+            windows where the work is shared.
+        share: number of this process and how many share the work; each scores batches of its own, and sequences may
+            stay incomplete.
 
     Yields:
         After each batch the sequences that it completed, as (index, statistics). Each sequence comes exactly
@@ -132,24 +138,64 @@ def score_sequences(
         if part.sequence in open_sequences:
             open_sequences[part.sequence].place(part.window, part.stats)
     yield _completed(open_sequences, sorted(open_sequences))
-    least_rows = getattr(backend, "batch_rows", 1)
-    for batch in _batches(pieces, sequences, prefix_token, longest_row, least_rows):
-        wanted = [place for place in batch.placements if _is_missing(place.piece, open_sequences)]
-        if not wanted:
-            continue
-        begin = time.perf_counter_ns()
-        stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
-        elapsed = time.perf_counter_ns() - begin
-        parts = _cut(wanted, batch, stats, elapsed)
+    batches = _batches(pieces, sequences, prefix_token, longest_row, getattr(backend, "batch_rows", 1))
+    own, processes = share
+    wanted = (
+        (batch, places)
+        for number, batch in enumerate(batches)
+        if number % processes == own
+        and (places := [place for place in batch.placements if _is_missing(place.piece, open_sequences)])
+    )
+    for batch, placements, stats, elapsed in _scored(wanted, backend):
+        parts = _cut(placements, batch, stats, elapsed)
         for part in parts:
             open_sequences[part.sequence].place(part.window, part.stats)
         finished = _completed(open_sequences, dict.fromkeys(part.sequence for part in parts))
         if on_windows is not None:
             # A window that failed isn't kept: an attempt that goes on later asks for it again.
-            on_windows([part for part in parts if part.sequence in open_sequences and not part.stats.failed])
+            kept_parts = [part for part in parts if processes > 1 or part.sequence in open_sequences]
+            on_windows([part for part in kept_parts if not part.stats.failed])
         yield finished
-    if open_sequences:
+    if open_sequences and processes == 1:
         raise AssertionError(f"{len(open_sequences)} sequences were not scored whole")
+
+
+_Places = Sequence[Placement]
+
+
+def _scored(
+    batches: Iterable[tuple[Batch, _Places]], backend: Backend
+) -> Iterator[tuple[Batch, _Places, RowStats, int]]:
+    """Each batch in order with its statistics, and the nanoseconds that they took.
+
+    A backend that takes several calls at once scores the next batches while the caller makes records of the last one.
+    """
+
+    def score(batch: Batch) -> tuple[RowStats, int]:
+        begin = time.perf_counter_ns()
+        stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
+        return stats, time.perf_counter_ns() - begin
+
+    calls = getattr(backend, "parallel_calls", 0)
+    if not calls:
+        for batch, places in batches:
+            yield batch, places, *score(batch)
+        return
+    with ThreadPoolExecutor(calls) as pool:
+        waiting: deque[tuple[Batch, _Places, Future[tuple[RowStats, int]]]] = deque()
+        try:
+            for batch, places in batches:
+                waiting.append((batch, places, pool.submit(score, batch)))
+                if len(waiting) > calls:
+                    first, first_places, future = waiting.popleft()
+                    yield first, first_places, *future.result()
+            while waiting:
+                first, first_places, future = waiting.popleft()
+                yield first, first_places, *future.result()
+        finally:
+            # Nobody wants the rest where the caller stops or a batch fails.
+            for _, _, future in waiting:
+                future.cancel()
 
 
 def _is_missing(piece: Piece, open_sequences: dict[int, _Partial]) -> bool:
@@ -177,7 +223,9 @@ def _batches(
         by_length.setdefault(row_length_for(piece.window.inputs, longest_row), []).append(piece)
     for row_length in sorted(by_length):
         rows = pack_rows(by_length[row_length], row_length)
-        batch_rows = min(max(least_rows, _BATCH_POSITIONS // row_length), len(rows))
+        # Equal batches of no more rows than fit: few empty rows in the last one.
+        most = max(least_rows, _BATCH_POSITIONS // row_length)
+        batch_rows = -(-len(rows) // -(-len(rows) // most))
         yield from build_batches(
             rows, sequences, row_length=row_length, batch_rows=batch_rows, prefix_token=prefix_token
         )

@@ -55,8 +55,8 @@ class Batch:
 
 
 # Attention costs grow with the row, so short windows get short rows: the next power of two that holds two of
-# them.
-_SHORTEST_ROW = 64
+# them. Rows of 64 were measured to be no faster: fewer texts fit without a gap.
+_SHORTEST_ROW = 128
 
 
 def row_length_for(inputs: int, longest: int) -> int:

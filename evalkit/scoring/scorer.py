@@ -40,6 +40,7 @@ def score_texts(
     on_windows: Callable[[Sequence[WindowRecord]], None] | None = None,
     progress: Callable[[int], None] | None = None,
     done: DoneTexts | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> None:
     """Score texts; one record each, whatever becomes of it.
 
@@ -57,12 +58,15 @@ def score_texts(
             needn't begin anew.
         progress: called with the number of texts that are done since the last call.
         done: what needn't be done again; it changes no bit of the rest.
+        share: number of this process and how many share the texts. Then each calls `on_windows` with every window
+            that it scored and makes no record; with the windows of all in `done`, a call without `share` makes them.
     """
     done = done or DoneTexts()
+    shared = share[1] > 1
 
     def finish(batch: Iterable[SampleRecord]) -> None:
         records = [record for record in batch if record.sample_id not in done.sample_ids]
-        if records:
+        if records and not shared:
             on_records(records)
             if progress is not None:
                 progress(len(records))
@@ -79,8 +83,9 @@ def score_texts(
         groups_left = [group for group in block if unscorable(group[0].text) is None]
         encoded = tokenizer.encode_batch([group[0].text for group in groups_left])
         jobs = [TextJob(group, text) for group, text in zip(groups_left, encoded, strict=True)]
-        for records, tokens in _score_block(jobs, tokenizer, backend, window, classifier, done, on_windows):
-            if on_tokens is not None:
+        scored = _score_block(jobs, tokenizer, backend, window, classifier, done, on_windows, share)
+        for records, tokens in scored:
+            if on_tokens is not None and not shared:
                 for rows in tokens:
                     if rows.sample_id not in done.sample_ids:
                         on_tokens(rows)
@@ -99,6 +104,7 @@ def _score_block(
     classifier: TokenClassifier,
     done: DoneTexts,
     on_windows: Callable[[Sequence[WindowRecord]], None] | None,
+    share: tuple[int, int],
 ) -> Iterator[tuple[list[SampleRecord], list[TokenRows]]]:
     prefix = tokenizer.prefix_token
     planned: list[TextJob] = []
@@ -142,6 +148,7 @@ def _score_block(
         skip={index for index, job in enumerate(planned) if _is_done(job.items, done)},
         kept=_kept_windows(planned, windows, done),
         on_windows=keep,
+        share=share,
     ):
         records: list[SampleRecord] = []
         tokens: list[TokenRows] = []

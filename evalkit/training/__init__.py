@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from evalkit.training.callback import EvalCallback
+    from evalkit.training.distributed import MissingRankError, Ranks
+    from evalkit.training.drift import Drift
     from evalkit.training.evaluation import Validation, validation
     from evalkit.training.metrics import TokenMetric
     from evalkit.training.record import EvaluationRecord, JsonlSink, MlflowSink, Sink, TensorBoardSink
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "callback": ("EvalCallback",),
+    "distributed": ("MissingRankError", "Ranks"),
+    "drift": ("Drift",),
     "evaluation": ("Validation", "validation"),
     "metrics": ("TokenMetric",),
     "record": ("EvaluationRecord", "JsonlSink", "MlflowSink", "Sink", "TensorBoardSink"),
@@ -47,6 +51,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 __all__ = [
     "AtEnd",
     "AtFractions",
+    "Drift",
     "EarlyStop",
     "EvalCallback",
     "EvaluationRecord",
@@ -54,10 +59,12 @@ __all__ = [
     "EveryNSteps",
     "JsonlSink",
     "KeepBest",
+    "MissingRankError",
     "MlflowSink",
     "OnLossScaleDrop",
     "OnLossSpike",
     "OnOverflow",
+    "Ranks",
     "Sink",
     "StepEvent",
     "TensorBoardSink",

@@ -45,6 +45,7 @@ def peer_settings(model: Path, texts: list[str]) -> dict:
         "passes": 1,
         "threads": len(os.sched_getaffinity(0)),
         "matmul": (64, 64, 64),
+        "memory_limit_mib": 8192,
     }
 
 

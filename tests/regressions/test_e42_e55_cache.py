@@ -99,9 +99,9 @@ def test_e43_classes_and_views_that_came_later_are_computed_from_cached_answers(
 @pytest.mark.parametrize(
     "damage",
     [
-        "UPDATE entries SET payload = substr(payload, 1, length(payload) - 4)",
-        "UPDATE entries SET payload = zeroblob(length(payload))",
-        "UPDATE entries SET run_id = 'yesterday'",
+        "UPDATE answers SET payload = substr(payload, 1, length(payload) - 4)",
+        "UPDATE answers SET payload = zeroblob(length(payload))",
+        "UPDATE answers SET run_id = 'yesterday'",
     ],
 )
 def test_a_damaged_entry_is_never_a_miss_without_a_word(
@@ -131,7 +131,7 @@ def test_nothing_in_the_cache_is_a_pickle(data: Path, tiny_bundle: Path, tmp_pat
     """lm-eval keeps built prompts as dill pickles: reading one runs code."""
     score(data, tiny_bundle, tmp_path / "first")
     with closing(sqlite3.connect(cache_file())) as database:
-        for layout, payload in database.execute("SELECT layout, payload FROM entries"):
+        for layout, payload in database.execute("SELECT layout, payload FROM answers"):
             shapes = json.loads(layout)
             assert set(shapes) == {"logprob", "entropy", "margin", "rank", "top_id"}
             assert len(payload) == 4 * 5 * shapes["rank"][1][0] * shapes["rank"][1][1]

@@ -2,15 +2,17 @@
 
 import numpy as np
 import pytest
+from mindspore import Tensor
 
 from evalkit.backends.onnx_session import open_session
 from evalkit.errors import InputError
 from tests.trainer.models import FAMILIES, VOCAB, packed_rows, random_model, small_spec, weights_of
 from tests.trainer.reference import forward, log_softmax
 from trainer.checkpoint import read_checkpoint
+from trainer.export import onnx_score
 from trainer.export.bundle import export_bundle
-from trainer.export.graphs import ScoreGraph, score_ports
-from trainer.export.onnx import export_onnx, sample_sizes
+from trainer.export.graphs import score_ports
+from trainer.export.onnx import export_onnx
 
 pytest.importorskip("onnx", reason='pip install "evalkit[onnx]"')
 
@@ -21,10 +23,10 @@ NAMES = ("token_ids", "targets", "positions", "segments")
 def test_the_graph_equals_the_reference_for_any_shape(family, tmp_path):
     spec = small_spec(family)
     model = random_model(spec)
-    export_onnx(ScoreGraph(model, spec), spec, *score_ports(), tmp_path / "score.onnx")
+    export_onnx("score", model, spec, *score_ports(), tmp_path / "score.onnx")
     session = open_session(tmp_path / "score.onnx")
     whole = packed_rows()
-    for rows in (whole, [field[:1, :9].copy() for field in whole], [field[1:, :1].copy() for field in whole]):
+    for rows in (whole, *([field[:2, :length].copy() for field in whole] for length in (9, 5, 4, 3, 2, 1))):
         logprob, *_, top_id = session.run(None, dict(zip(NAMES, rows, strict=True)))
         token_ids, targets, positions, segments = rows
         expected = log_softmax(forward(spec, weights_of(model), token_ids, positions, segments))
@@ -34,11 +36,41 @@ def test_the_graph_equals_the_reference_for_any_shape(family, tmp_path):
         assert (top_id == expected.argmax(-1))[real].all()
 
 
-def test_sample_sizes_occur_in_no_size_of_the_model():
-    spec = small_spec("llama").model_copy(update={"hidden_size": 5 * 7 * 11 * 2, "heads": 2, "kv_heads": 1})
-    assert spec.vocab_size == VOCAB and sample_sizes(spec) == (13, 17)
-    with pytest.raises(InputError, match="max_length is too small"):
-        sample_sizes(spec.model_copy(update={"max_length": 8}))
+def test_statistics_taken_in_blocks_of_rows_are_the_same(tmp_path, monkeypatch):
+    """A large vocabulary is scored a few rows at a time; here so that some blocks are empty."""
+    spec = small_spec("llama")
+    model = random_model(spec)
+    whole = [field[:1, :5].copy() for field in packed_rows()]
+    results = []
+    for logits in (1 << 22, 1024 * VOCAB // 7):
+        monkeypatch.setattr(onnx_score, "_BLOCK_LOGITS", logits)
+        file = tmp_path / f"score_{logits}.onnx"
+        export_onnx("score", model, spec, *score_ports(), file)
+        results.append(open_session(file).run(None, dict(zip(NAMES, whole, strict=True))))
+    for one, other in zip(*results, strict=True):
+        assert np.abs(one.astype(np.float64) - other).max() < 1e-5
+
+
+def test_ties_are_told_as_the_scoring_head_tells_them(tmp_path):
+    """Two equal largest logits: the margin is 0 whichever is asked, the first one is the most probable, both rank 1."""
+    spec = small_spec("llama")
+    model = random_model(spec)
+    table = model.model.embed_tokens.weight
+    values = table.asnumpy().copy()
+    token_ids, _, positions, segments = (field[:1].copy() for field in packed_rows())
+    logits = forward(spec, weights_of(model), token_ids, positions, segments)[0, -1]
+    best = int(logits.argmax())
+    twin = (best + 7) % VOCAB
+    assert best not in token_ids and twin not in token_ids
+    values[twin] = values[best]
+    table.set_data(Tensor(values))
+    export_onnx("score", model, spec, *score_ports(), tmp_path / "score.onnx")
+    session = open_session(tmp_path / "score.onnx")
+    for asked in (best, twin):
+        targets = np.full_like(token_ids, asked)
+        rows = (token_ids, targets, positions, segments)
+        _, _, margin, rank, top_id = session.run(None, dict(zip(NAMES, rows, strict=True)))
+        assert (margin[0, -1], rank[0, -1], top_id[0, -1]) == (0, 1, min(best, twin))
 
 
 def test_the_bundle_holds_both_and_stores_the_parity(tiny_run, tiny_export, tmp_path):

@@ -123,7 +123,7 @@ class _Writer:
     def onnx(self) -> None:
         score = self._add("onnx", "score", score_ports(), SCORE_ONNX)
         step = self._add("onnx", "step", step_ports(self.spec), PREFILL_ONNX, DECODE_ONNX)
-        export_onnx(self.score, self.spec, *score_ports(), score)
+        export_onnx("score", self.model, self.spec, *score_ports(), score)
         export_onnx_step(self.step, self.spec, step)
         self._compare_score(SCORE_ONNX, onnx_logprobs(score, self.probe), self.probe)
         self._compare(DECODE_ONNX, *decode_logprobs(onnx_step(step), self.spec, self.probe))
@@ -134,7 +134,7 @@ class _Writer:
         export_mindir(graph, ports[0], written[LOGITS])
         if "onnx" in self.options.formats:
             written[LOGITS_ONNX] = self._add("onnx", "logits", ports, LOGITS_ONNX)
-            export_onnx(graph, self.spec, *ports, written[LOGITS_ONNX])
+            export_onnx("logits", self.model, self.spec, *ports, written[LOGITS_ONNX])
         for role, file in written.items():
             self._compare_score(role, logits_logprobs(open_logits(file), self.probe), self.probe)
 

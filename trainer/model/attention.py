@@ -57,7 +57,7 @@ class DotProductAttention(nn.Cell):  # type: ignore[misc]
         self.row_sum = ops.ReduceSum(keep_dims=True)
 
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """query [B, H, Q, size]; key, value [B, H, K, size]; mask [B, 1, Q, K] → mixed [B, H, Q, size], and the
+        """query [B, H, Q, size]; key, value [B, H, K, size]; mask [B, H, Q, K] → mixed [B, H, Q, size], and the
         attention weights [B, H, Q, K].
         """
         weights = self.softmax(self.product_transposed(query, key) + mask)
@@ -107,7 +107,7 @@ class Attention(nn.Cell):  # type: ignore[misc]
         Args:
             x: [B*S, hidden].
             angles: cosines and sines of the rotary embedding, or None.
-            mask: [B, 1, heads / kv_heads * S, P + S].
+            mask: [B, kv_heads, heads / kv_heads * S, P + S].
             past: keys and values of P earlier tokens, each [B, kv_heads, P, size], or None.
 
         Returns:

@@ -1,7 +1,17 @@
 """Rotary position embedding, half-split as in Hugging Face code (Su et al. 2021)."""
 
 import numpy as np
+import numpy.typing as npt
 from mindspore import Tensor, nn, ops
+
+Floats = npt.NDArray[np.float32]
+
+
+def rotary_angles(head_size: int, max_length: int, theta: float) -> tuple[Floats, Floats]:
+    """Cosines and sines of position · theta^(-2i / head_size), each [max_length, head_size / 2]."""
+    frequency = theta ** (-np.arange(0, head_size, 2, dtype=np.float64) / head_size)
+    angle = np.outer(np.arange(max_length, dtype=np.float64), frequency)
+    return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
 class Rotary(nn.Cell):  # type: ignore[misc]
@@ -14,14 +24,10 @@ class Rotary(nn.Cell):  # type: ignore[misc]
 
     def __init__(self, head_size: int, max_length: int, theta: float) -> None:
         super().__init__()
-        frequency = theta ** (-np.arange(0, head_size, 2, dtype=np.float64) / head_size)
-        angle = np.outer(np.arange(max_length, dtype=np.float64), frequency)  # [max_length, head_size / 2]
-        cosines, sines = np.cos(angle), np.sin(angle)
+        cosines, sines = rotary_angles(head_size, max_length, theta)
         # The sign of the rotated half lies in the table, so that turning is two products and one sum.
-        self.cosines = Tensor(
-            np.concatenate([cosines, cosines], -1).astype(np.float32)
-        )  # [max_length, head_size]
-        self.sines = Tensor(np.concatenate([-sines, sines], -1).astype(np.float32))  # [max_length, head_size]
+        self.cosines = Tensor(np.concatenate([cosines, cosines], -1))  # [max_length, head_size]
+        self.sines = Tensor(np.concatenate([-sines, sines], -1))  # [max_length, head_size]
         self.half = head_size // 2
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
@@ -38,7 +44,8 @@ class Rotary(nn.Cell):  # type: ignore[misc]
         self, x: Tensor, cosines: Tensor, sines: Tensor, y: Tensor, dy: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Turn back: the derivative that MindSpore derives pads and adds each half instead. Angles aren't learned."""
-        return dy * cosines + self._swap(dy * sines), ops.zeros_like(cosines), ops.zeros_like(sines)
+        dx = dy * cosines + self._swap(dy * sines)
+        return dx.astype(x.dtype), ops.zeros_like(cosines), ops.zeros_like(sines)
 
     def _swap(self, x: Tensor) -> Tensor:
         return ops.concat((x[..., self.half :], x[..., : self.half]), -1)

@@ -6,11 +6,12 @@ arithmetic.
 """
 
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 NS_PER_US = 1_000
 NS_PER_MS = 1_000_000
 # A signed 64-bit number of nanoseconds, with room for differences and sums.
-MAX_NS = 1 << 61
+MAX_NS = 1 << 62
 
 
 class BadTime(ValueError):  # noqa: N818 - a reason, not a failure of the program
@@ -22,22 +23,24 @@ class BadTime(ValueError):  # noqa: N818 - a reason, not a failure of the progra
         self.kind = kind
 
 
-def to_ns(value: object, ns_per_unit: int = NS_PER_US) -> int:
+def to_ns(value: Any, ns_per_unit: int = NS_PER_US) -> int:
     """A time in a unit (default: microseconds; a number or its text) as nanoseconds, rounded to the nearest.
 
     Raises:
-        BadTime: no number, NaN, infinite, or beyond 2^61 ns.
+        BadTime: no number, NaN, infinite, or beyond 2^62 ns.
     """
     kind = type(value)
     if kind is int:
-        ns: int = value * ns_per_unit  # type: ignore[operator]
+        ns: int = value * ns_per_unit
     elif kind is float:
         try:
-            ns = round(value * ns_per_unit)  # type: ignore[operator]
+            # Whole and fraction apart: their difference is exact, a product of the whole value wouldn't be.
+            whole = int(value)
+            ns = whole * ns_per_unit + round((value - whole) * ns_per_unit)
         except (ValueError, OverflowError):  # NaN and infinities
             raise BadTime("malformed_event" if value != value else "overflow", value) from None
     elif kind is str:
-        ns = _text_to_ns(value, ns_per_unit)  # type: ignore[arg-type]
+        ns = _text_to_ns(value, ns_per_unit)
     else:
         raise BadTime("malformed_event", value)
     if not -MAX_NS < ns < MAX_NS:
@@ -47,7 +50,7 @@ def to_ns(value: object, ns_per_unit: int = NS_PER_US) -> int:
 
 def _text_to_ns(text: str, ns_per_unit: int) -> int:
     # The usual form, digits.ddd, without the cost of Decimal.
-    whole, dot, fraction = text.partition(".")
+    whole, _, fraction = text.partition(".")
     if ns_per_unit == NS_PER_US and len(fraction) == 3 and whole.isdecimal() and fraction.isdecimal():
         return int(whole) * 1000 + int(fraction)
     try:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,12 +56,14 @@ def build_cube(ranks: list[Rank], skew: Skew, world: World, tables: list[StepPar
     rows = tuple(sorted({rank.rank for rank in ranks} | set(world.missing) | set(world.present)))
     start = min((low for low, _ in windows), default=0)
     end = max((high for _, high in windows), default=start + 1)
-    bins = int(min(_MOST_BINS, max(_LEAST_BINS, _CELLS // (len(METRICS) * max(1, len(rows)))), max(1, end - start)))
+    bins = int(
+        min(_MOST_BINS, max(_LEAST_BINS, _CELLS // (len(METRICS) * max(1, len(rows)))), max(1, end - start))
+    )
     # Integer edges, the last one exactly the end.
     edges = start + (np.arange(bins + 1, dtype=np.int64) * (end - start)) // bins
     values = {metric: np.full((len(rows), bins), np.nan) for metric in METRICS}
-    why = {number: "not in the folder" for number in world.missing}
-    why |= {number: "only summary tables, no timeline" for number in world.present}
+    why = dict.fromkeys(world.missing, "not in the folder")
+    why |= dict.fromkeys(world.present, "only summary tables, no timeline")
     for rank in ranks:
         del why[rank.rank]
     for rank in ranks:
@@ -100,7 +103,7 @@ def _of_tables(tables: list[StepParts], world: World) -> Cube:
         for at, step in enumerate(steps)
     )
     note = "there are tables of steps only: the time axis is made of the steps' mean lengths, and shares are per step"
-    why = {number: "not in the folder" for number in world.missing}
+    why = dict.fromkeys(world.missing, "not in the folder")
     return Cube(rows, fine, {key: row[:, of_step] for key, row in values.items()}, marks, why, (note,))
 
 
@@ -135,9 +138,7 @@ def _share(
     return np.minimum(_per_bin(inside, edges) / covered, 1.0)
 
 
-def _bandwidth(
-    rank: Rank, edges: NDArray[np.int64], covered: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _bandwidth(rank: Rank, edges: NDArray[np.int64], covered: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean share of the time in which kernels read or write memory; unknown where their table has no such counters."""
     unknown = np.full(len(edges) - 1, np.nan)
     tables = [table for table in rank.kernels if len(table.start_ns)]
@@ -183,13 +184,25 @@ def write_parquet(cube: Cube, path: Path) -> None:
     from pyarrow import parquet
 
     count = len(cube.ranks)
+    # From buffers: pa.array() would load pandas.
     columns = {
-        "rank": pa.array(np.repeat(np.array(cube.ranks, np.int32), cube.bins)),
-        "start_ns": pa.array(np.tile(cube.edges_ns[:-1], count)),
-        "end_ns": pa.array(np.tile(cube.edges_ns[1:], count)),
+        "rank": _column(pa.int32(), np.repeat(np.array(cube.ranks, np.int32), cube.bins)),
+        "start_ns": _column(pa.int64(), np.tile(cube.edges_ns[:-1], count)),
+        "end_ns": _column(pa.int64(), np.tile(cube.edges_ns[1:], count)),
     }
     for metric in METRICS:
-        values = cube.values[metric].ravel()
-        columns[metric] = pa.array(values, mask=np.isnan(values))
-    table = pa.table(columns, metadata={"clock": "reference rank, ns", "unit": "share of the bin, null = unknown"})
+        columns[metric] = _column(pa.float64(), cube.values[metric].ravel())
+    table = pa.table(
+        columns, metadata={"clock": "reference rank, ns", "unit": "share of the bin, null = unknown"}
+    )
     parquet.write_table(table, path, compression="zstd")
+
+
+def _column(kind: Any, values: NDArray[Any]) -> Any:
+    """An Arrow array over the memory of `values`; NaN is null."""
+    import pyarrow as pa
+
+    valid = None
+    if values.dtype.kind == "f":
+        valid = pa.py_buffer(np.packbits(~np.isnan(values), bitorder="little").tobytes())
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(np.ascontiguousarray(values))])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from evalkit.report.text import visible
 from trainer.timeline.cube import Cube
+from trainer.timeline.facts.world import shown_ranks
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _TOP, _UNKNOWN = 250, 255
@@ -47,12 +48,16 @@ def render_heatmap(cube: Cube, findings: dict[str, Any], title: str) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # `<` can't appear in JSON's structure: escaped, the data can't close its element.
     data = json.dumps(_data(cube), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
-    return _environment().get_template("heatmap.html.j2").render(
-        view=_view(cube, findings, title),
-        style=Markup((_TEMPLATES / "heatmap.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=f"sha256-{digest}",
-        data=Markup(data),
+    return (
+        _environment()
+        .get_template("heatmap.html.j2")
+        .render(
+            view=_view(cube, findings, title),
+            style=Markup((_TEMPLATES / "heatmap.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            script_hash=f"sha256-{digest}",
+            data=Markup(data),
+        )
     )
 
 
@@ -62,9 +67,9 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: visible(value)
-        if isinstance(value, str) and not isinstance(value, Markup)
-        else value,
+        finalize=lambda value: (
+            visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+        ),
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -86,7 +91,8 @@ def _data(cube: Cube) -> dict[str, Any]:
         "steps": [[step, start - origin, end - origin] for step, start, end in cube.steps],
         "why": {str(rank): reason for rank, reason in cube.why_unknown.items()},
         "metrics": [
-            {"key": key, "title": _METRICS[key][0], "values": _levels(rows)} for key, rows in cube.values.items()
+            {"key": key, "title": _METRICS[key][0], "values": _levels(rows)}
+            for key, rows in cube.values.items()
         ],
     }
 
@@ -99,7 +105,7 @@ def _view(cube: Cube, findings: dict[str, Any], title: str) -> dict[str, Any]:
         f"{len(cube.steps)} steps" if len(cube.steps) != 1 else "1 step",
         f"window {_duration(span)}",
         f"{cube.bins} cells of {_duration(span / cube.bins)}",
-        f"{len(findings['files_read'])} files",
+        f"{len(findings['files_read'])} file{'s' if len(findings['files_read']) != 1 else ''}",
     ]
     return {
         "title": title,
@@ -163,7 +169,11 @@ def _skew_note(skew: dict[str, Any] | None, cube: Cube) -> str:
         if moved
         else "no clock differs by more than that"
     )
-    unknown = f" The clocks of ranks {skew['unknown_ranks']} couldn't be compared." if skew["unknown_ranks"] else ""
+    unknown = (
+        f" The clocks of ranks {shown_ranks(skew['unknown_ranks'])} couldn't be compared."
+        if skew["unknown_ranks"]
+        else ""
+    )
     return (
         f"Times are on the clock of rank {skew['reference']}; the ranks' clocks compare within ± {_duration(worst * 1e3)}: "
         f"{corrected}. Differences between ranks below that mean nothing.{unknown}"
@@ -179,8 +189,10 @@ def _rank_rows(cube: Cube, skew: dict[str, Any] | None) -> list[dict[str, str]]:
         offset = offsets.get(str(rank))
         shown = "unknown"
         if offset is not None:
-            shown = "reference" if offset["method"] == "reference" else (
-                f"{offset['offset_us']:,.2f} ± {offset['uncertainty_us']:,.2f} µs"
+            shown = (
+                "reference"
+                if offset["method"] == "reference"
+                else (f"{offset['offset_us']:,.2f} ± {offset['uncertainty_us']:,.2f} µs")
             )
         rows.append(
             {

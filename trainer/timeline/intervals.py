@@ -45,19 +45,22 @@ def complement(intervals: Set, start: int, end: int) -> Set:
     """What of [start, end) lies outside the set."""
     inside = clip(intervals, start, end)
     edges = np.concatenate([[start], inside.ravel(), [end]])
-    gaps = edges.reshape(-1, 2)
-    return gaps[gaps[:, 1] > gaps[:, 0]]
+    gaps: Set = edges.reshape(-1, 2)
+    found: Set = gaps[gaps[:, 1] > gaps[:, 0]]
+    return found
 
 
 def clip(intervals: Set, start: int, end: int) -> Set:
     """The part of the set inside [start, end)."""
     low = np.searchsorted(intervals[:, 1], start, side="right")
     high = np.searchsorted(intervals[:, 0], end, side="left")
-    part = intervals[low:high].copy()
-    if len(part):
-        part[0, 0] = max(int(part[0, 0]), start)
-        part[-1, 1] = min(int(part[-1, 1]), end)
-    return part[part[:, 1] > part[:, 0]] if len(part) else EMPTY
+    part: Set = intervals[low:high].copy()
+    if not len(part):
+        return EMPTY
+    part[0, 0] = max(int(part[0, 0]), start)
+    part[-1, 1] = min(int(part[-1, 1]), end)
+    found: Set = part[part[:, 1] > part[:, 0]]
+    return found
 
 
 def intersection(left: Set, right: Set) -> Set:
@@ -82,13 +85,14 @@ def covered_until(intervals: Set, times: Ints) -> Ints:
     if not len(intervals):
         return np.zeros(len(times), np.int64)
     lengths = intervals[:, 1] - intervals[:, 0]
-    before = np.concatenate([[0], np.cumsum(lengths)])
+    before: Ints = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
     index = np.searchsorted(intervals[:, 0], times, side="right")
     inside = np.zeros(len(times), np.int64)
     some = index > 0
     at = index[some] - 1
     inside[some] = np.minimum(times[some] - intervals[at, 0], lengths[at])
-    return before[np.maximum(index - 1, 0)] + inside
+    covered: Ints = before[np.maximum(index - 1, 0)] + inside
+    return covered
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,17 @@ inside one, needs no parser of our own: `[` + everything up to the cut + `]` is 
 that doesn't parse is read event by event: what can be read is kept, the rest is counted with its byte offset.
 """
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Callable, Iterator
+from io import BufferedReader
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import orjson
+
+from trainer.timeline.gzip_stream import damage_of, open_bytes
 
 Event = dict[str, Any]
 # (kind, example, count) → the quarantine table
@@ -24,22 +26,14 @@ _BLOCK_BYTES = 1 << 20
 _MAX_EVENT_BYTES = 16 << 20
 _HEADER_BYTES = 64 << 20
 _TRIES = 8
+_MOST_CLOSINGS = 64
 
 _BETWEEN = re.compile(rb"\}\s*,\s*(?=\{)")
 _CLOSING = re.compile(rb"\}\s*(?=\])")
 _EVENTS_KEY = re.compile(rb'"traceEvents"\s*:\s*\[')
-# More digits than a float64 holds to the nanosecond: quoted before parsing, so that no digit is lost.
-_LONG_NUMBER = re.compile(rb'"(ts|dur)"(\s*):(\s*)(\d{13,}\.\d+)')
-
-
-def open_bytes(path: Path) -> IO[bytes]:
-    """Open a plain or gzip file; which of the two is told by its first bytes, not by its name."""
-    stream = path.open("rb")
-    magic = stream.read(2)
-    stream.seek(0)
-    if magic == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=stream)
-    return stream
+# From 2^43 µs on a float64's step is wider than a nanosecond: such numbers are quoted before parsing, so that no digit
+# is lost.
+_LONG_NUMBER = re.compile(rb'"(ts|dur)"(\s*):(\s*)((?:\d{14,}|9\d{12}|8[789]\d{11})\.\d+)')
 
 
 class EventFile:
@@ -50,11 +44,10 @@ class EventFile:
         self.path = path
         self.header: dict[str, Any] = {}
         self._reject = reject
-        self._stream: IO[bytes]
+        self._stream: BufferedReader
         self._buffer = b""
         self._offset = 0  # of the buffer's first byte in the (uncompressed) file
         self._ended = False
-        self._cut_short = ""
 
     def batches(self) -> Iterator[list[Event]]:
         """Lists of events, in file order."""
@@ -65,11 +58,7 @@ class EventFile:
     def _fill(self, size: int = _BLOCK_BYTES) -> None:
         if self._ended:
             return
-        try:
-            data = self._stream.read(size)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            self._cut_short = f"the gzip stream is damaged ({error})"
-            data = b""
+        data = self._stream.read(size)
         self._buffer += data
         self._ended = not data
 
@@ -147,46 +136,57 @@ class EventFile:
     def _salvage(self) -> tuple[list[Event], int, bool]:
         """Read the buffer event by event: (events, bytes used, array closed)."""
         buffer, events, start = self._buffer, [], 0
-        ends = [match.start() + 1 for match in _BETWEEN.finditer(buffer)]
-        after = [match.end() for match in _BETWEEN.finditer(buffer)]
+        cuts = list(_BETWEEN.finditer(buffer))
+        lost_from: int | None = None
         index = 0
-        while index < len(ends):
-            for ahead in range(index, min(index + _TRIES, len(ends))):
-                event, repaired = _one(buffer[start : ends[ahead]])
+        while index < len(cuts):
+            for ahead in range(index, min(index + _TRIES, len(cuts))):
+                event, repaired = _one(buffer[start : cuts[ahead].start() + 1])
                 if event is not None:
+                    self._lose(lost_from, start)
+                    self._repaired(repaired, start)
+                    lost_from = None
                     events.append(event)
-                    if repaired:
-                        self._reject("repaired_text", f"byte {self._offset + start}", 1)
                     index = ahead
                     break
             else:
-                if _CLOSING.search(buffer, start, after[index]) and self._ended:
-                    break  # perhaps the end of the array, and the rest are keys beside it
-                self._reject("malformed_event", f"byte {self._offset + start}", 1)
-            start = after[index]
+                lost_from = start if lost_from is None else lost_from
+            start = cuts[index].end()
             index += 1
         if not self._ended:
+            self._lose(lost_from, start)
             return events, start, False
-        return self._last_event(events, start)
+        return self._last_event(events, start if lost_from is None else lost_from)
 
     def _last_event(self, events: list[Event], start: int) -> tuple[list[Event], int, bool]:
+        """The event before the array's end, if there is one; what follows may be keys beside the events."""
         buffer = self._buffer
-        for close in _CLOSING.finditer(buffer, start):
+        for close in islice(_CLOSING.finditer(buffer, start), _MOST_CLOSINGS):
             event, repaired = _one(buffer[start : close.start() + 1])
             if event is not None:
                 events.append(event)
-                if repaired:
-                    self._reject("repaired_text", f"byte {self._offset + start}", 1)
+                self._repaired(repaired, start)
                 return events, close.end(), True
         lost = buffer[start:]
         if lost.strip().startswith(b"]"):
             return events, start, True
-        why = self._cut_short or "the file ends inside an event"
-        count = max(1, lost.count(b'"ph"'))
+        # After a bad event the next good one is found at its own beginning, so that a tail holds no good event.
+        why = damage_of(self._stream) or "the file ends inside an event"
         self._reject(
-            "broken_tail", f"byte {self._offset + start}: {why}, {len(lost)} bytes can't be read", count
+            "broken_tail",
+            f"byte {self._offset + start}: {why}, {len(lost)} bytes can't be read",
+            max(1, lost.count(b'"ph"')),
         )
         return events, len(buffer), False
+
+    def _lose(self, start: int | None, end: int) -> None:
+        if start is not None:
+            lost = self._buffer[start:end]
+            self._reject("malformed_event", f"byte {self._offset + start}", max(1, lost.count(b'"ph"')))
+
+    def _repaired(self, repaired: bool, start: int) -> None:
+        if repaired:
+            self._reject("repaired_text", f"byte {self._offset + start}", 1)
 
     def _read_trailer(self) -> None:
         while not self._ended and len(self._buffer) < _HEADER_BYTES:
@@ -211,7 +211,8 @@ def _one(element: bytes) -> tuple[Event | None, bool]:
         event, repaired = _tolerant(_LONG_NUMBER.sub(rb'"\1"\2:\3"\4"', element))
     except ValueError:
         return None, False
-    return (event, repaired) if isinstance(event, dict) else (None, False)
+    # A fragment of an event can be valid JSON too; only events have a phase.
+    return (event, repaired) if isinstance(event, dict) and "ph" in event else (None, False)
 
 
 def _tolerant(text: bytes) -> tuple[Any, bool]:

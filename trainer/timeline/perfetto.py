@@ -36,7 +36,9 @@ def write_trace(
         "origin_ns": origin,
         "clock": f"rank {skew.reference}",
         "events": whole,
-        "merged": f"neighbouring slices are drawn as one: {whole} are more than a viewer bears" if merged else None,
+        "merged": f"neighbouring slices are drawn as one: {whole} are more than a viewer bears"
+        if merged
+        else None,
     }
     count = lanes = 0
     with path.open("wb") as stream:
@@ -83,7 +85,8 @@ def _rank_events(
             label = f"{key[0]} / {key[1]}" + (f" (lane {lane + 1})" if lane else "")
             yield from ((event, 0) for event in _row(pid, tid, label))
             yield from (
-                (event, int(lane > 0)) for event in _slices(chosen.where(index), pid, tid, shift, names, budget)
+                (event, int(lane > 0))
+                for event in _slices(chosen.where(index), pid, tid, shift, names, budget)
             )
 
 
@@ -105,7 +108,11 @@ def _slices(
         for at in range(0, len(part), step):
             last = min(at + step, len(part)) - 1
             start = int(part.start[at])
-            end = int(reach[last]) if last + 1 == len(part) else min(int(reach[last]), int(part.start[last + 1]))
+            end = (
+                int(reach[last])
+                if last + 1 == len(part)
+                else min(int(reach[last]), int(part.start[last + 1]))
+            )
             yield _slice(pid, tid, f"{last - at + 1} slices", start - shift, max(0, end - start))
         return
     for start, duration, name in zip(part.start, part.duration, part.name, strict=True):
@@ -135,9 +142,7 @@ def lanes_of(start: Ints, end: Ints) -> list[Ints]:
     return [np.array(lane, np.int64) for lane in lanes]
 
 
-def _counters(
-    cube: Cube, memory: list[MemoryPoint], origin: int, skew: Skew
-) -> Iterator[dict[str, Any]]:
+def _counters(cube: Cube, memory: list[MemoryPoint], origin: int, skew: Skew) -> Iterator[dict[str, Any]]:
     """The cube's rows and the memory records as counter tracks; an unknown cell writes nothing."""
     step = max(1, len(cube.ranks) * cube.bins * len(cube.values) // _MOST_SLICES)
     for metric, rows in cube.values.items():
@@ -145,7 +150,13 @@ def _counters(
             for at in range(0, cube.bins, step):
                 if not np.isnan(row[at]):
                     ts = int(cube.edges_ns[at] - origin) / 1e3
-                    yield {"ph": "C", "name": metric, "pid": rank, "ts": ts, "args": {"share": round(float(row[at]), 4)}}
+                    yield {
+                        "ph": "C",
+                        "name": metric,
+                        "pid": rank,
+                        "ts": ts,
+                        "args": {"share": round(float(row[at]), 4)},
+                    }
     for point in memory[:: max(1, len(memory) // 10_000)]:
         rank = point.rank or 0
         ts = (point.time_ns - origin - skew.correction_ns(rank)) / 1e3

@@ -5,6 +5,7 @@ Sources: the rows of CANN's and MindSpore's exports, and Kineto's categories (re
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,9 @@ class Role(IntEnum):
     OTHER = 0
     COMPUTE = 1
     COMMUNICATION = 2
-    COMMUNICATION_TASK = 3  # the tasks inside a communication kernel: listed a second time, never counted as time
+    COMMUNICATION_TASK = (
+        3  # the tasks inside a communication kernel: listed a second time, never counted as time
+    )
     COPY = 4
     WAIT = 5  # synchronisation on the device: no work (a report counted it as kernels)
     STEP = 6
@@ -36,7 +39,8 @@ _COMMUNICATION_NAME = re.compile(
     re.IGNORECASE,
 )
 _COLLECTIVE_OF = re.compile(
-    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|sendrecv|broadcast|send|receive|recv|reduce)", re.I
+    r"(all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|sendrecv|broadcast|send|receive|recv|reduce)",
+    re.I,
 )
 _ALIASES = {"recv": "receive", "sendrecv": "sendreceive"}
 _STEP_NAME = re.compile(r"^(?:ProfilerStep\s*#?|Iteration |Step |step )(\d+)$")
@@ -62,11 +66,13 @@ _TASKS = re.compile(
 _COPIES = re.compile(r"memcpy|sdma|pcie")
 
 
+@lru_cache(maxsize=200_000)
 def is_communication(name: str) -> bool:
     """Whether a kernel's name is a collective's or a send/receive's."""
     return _COMMUNICATION_NAME.search(name) is not None
 
 
+@lru_cache(maxsize=200_000)
 def collective_of(name: str) -> str:
     """all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send, receive, sendreceive, reduce or other."""
     found = _COLLECTIVE_OF.search(name.split("/")[-1].split("(")[0])

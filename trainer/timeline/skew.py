@@ -14,18 +14,17 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from trainer.timeline.assemble import Rank
-from trainer.timeline.events import Slices
+from trainer.timeline.events import Slices, concatenate
 from trainer.timeline.roles import collective_of
 
-Ints = NDArray[np.int64]
 # What a trace resolves: MindSpore's and CANN's exports keep 10 ns.
 _RESOLUTION_NS = 10
 # Collectives that no rank leaves before all have come.
 _SYNCHRONOUS = frozenset({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"})
 _MOST_NAMES = 2_000
+_MARKER_NS = 1_000
 # The share of end differences that the uncertainty covers; below this many, all of them.
 _COVERAGE = 0.95
 _FEW = 20
@@ -73,7 +72,7 @@ class Skew:
         known = [self.offsets.get(rank) for rank in ranks]
         if any(offset is None for offset in known):
             return None
-        return sum(sorted((offset.uncertainty_ns for offset in known if offset is not None))[-2:])
+        return sum(sorted(offset.uncertainty_ns for offset in known if offset is not None)[-2:])
 
     def to_json(self) -> dict[str, Any]:
         """Offsets in µs, as reports show them."""
@@ -156,7 +155,7 @@ def _from_ends(rank: int, named: Named, other: int, of_other: Named) -> Offset |
 def _message_edges(events: dict[int, Named], stages: dict[int, tuple[int, ...]]) -> list[Offset]:
     """Offsets from sends and receives between neighbouring stages: of all pairings the tightest."""
     messages = {rank: (_of_kind(named, "send"), _of_kind(named, "receive")) for rank, named in events.items()}
-    talking = [rank for rank, (sent, received) in messages.items() if len(sent) and len(received)]
+    talking = [rank for rank, found in messages.items() if all(len(part) for part in found)]
     stage_of = {rank: stage for stage, members in stages.items() for rank in members}
     found = []
     for left, right in combinations(talking, 2):
@@ -175,26 +174,30 @@ def _message_edges(events: dict[int, Named], stages: dict[int, tuple[int, ...]])
     return edges
 
 
-def _of_kind(named: Named, kind: str) -> Ints:
-    ends = [part.end for name, part in named.items() if collective_of(name) == kind]
-    return np.sort(np.concatenate(ends)) if ends else np.empty(0, np.int64)
+def _of_kind(named: Named, kind: str) -> Slices:
+    found = concatenate(part for name, part in named.items() if collective_of(name) == kind)
+    return found.where(np.argsort(found.end, kind="stable"))
 
 
-def _from_messages(
-    left: int, of_left: tuple[Ints, Ints], right: int, of_right: tuple[Ints, Ints]
-) -> Offset | None:
+Messages = tuple[Slices, Slices]  # sent, received
+
+
+def _from_messages(left: int, of_left: Messages, right: int, of_right: Messages) -> Offset | None:
     """θ = clock of left − clock of right, from messages both ways, matched in order."""
     if len(of_left[0]) != len(of_right[1]) or len(of_left[1]) != len(of_right[0]):
         return None
-    forth = (of_left[0] - of_right[1]).astype(np.float64)  # θ − delay
-    back = (of_left[1] - of_right[0]).astype(np.float64)  # θ + delay
-    low, high = float(forth.max()), float(back.min())
-    if low <= high:
-        return Offset(left, right, (low + high) / 2, (high - low) / 2 + _RESOLUTION_NS, len(forth) + len(back), "messages")
-    # Both ends of a message are marked when it is over: the differences scatter around θ.
-    both = np.concatenate([forth, back])
-    low, high = float(both.min()), float(both.max())
-    return Offset(left, right, (low + high) / 2, (high - low) / 2 + _RESOLUTION_NS, len(both), "messages")
+    forth = of_left[0].end - of_right[1].end  # θ − delay
+    back = of_left[1].end - of_right[0].end  # θ + delay
+    low, high = int(forth.max()), int(back.min())
+    if low > high:
+        # Both ends of a message are marked when it is over: the differences scatter around θ. A marker's own length
+        # is part of the doubt.
+        both = np.concatenate([forth, back])
+        marker = max(int(part.duration.max()) for part in (*of_left, *of_right))
+        low, high = int(both.min()), int(both.max())
+        low, high = low - min(marker, _MARKER_NS), high + min(marker, _MARKER_NS)
+    uncertainty = (high - low) / 2 + _RESOLUTION_NS
+    return Offset(left, right, (low + high) / 2, uncertainty, len(forth) + len(back), "messages")
 
 
 def _closest(reference: int, edges: list[Offset]) -> dict[int, Offset]:

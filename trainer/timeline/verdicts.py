@@ -45,7 +45,11 @@ def judge(subjects: list[Subject], book: Rulebook | None = None) -> Verdicts:
     answers: dict[str, list[tuple[Subject, _Answer]]] = {}
     for rule in book.rules:
         silencer = next(
-            (name for name in rule.unless if any(answer.state == "holds" for _, answer in answers.get(name, []))),
+            (
+                name
+                for name in rule.unless
+                if any(answer.state == "holds" for _, answer in answers.get(name, []))
+            ),
             None,
         )
         for subject in subjects:
@@ -73,15 +77,15 @@ def _answer(rule: Rule, subject: Subject) -> _Answer:
         if value is None:
             unknown = unknown or condition.fact
         elif not condition.holds(value):
-            return _Answer("fails", f"{condition.fact} is {value:.4g}, not {condition.text().partition(' ')[2]}")
+            return _Answer(
+                "fails", f"{condition.fact} is {value:.4g}, not {condition.text().partition(' ')[2]}"
+            )
     if unknown:
         return _Answer("unknown", f"{unknown} isn't known", unknown)
     return _Answer("holds", "; ".join(f"{c.fact} is {subject.value(c.fact):.4g}" for c in rule.when))
 
 
-def _finding(
-    rule: Rule, subject: Subject, answers: dict[str, list[tuple[Subject, _Answer]]]
-) -> Finding:
+def _finding(rule: Rule, subject: Subject, answers: dict[str, list[tuple[Subject, _Answer]]]) -> Finding:
     values = {name: fact.value for name, fact in subject.facts.items() if fact.value is not None}
     evidence = []
     thresholds = {condition.fact: condition.text() for condition in rule.when}

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from evalkit.backends.base import RowStats
+from evalkit.backends.choice import parallel_calls
 from evalkit.backends.mindir import MindirBackend
-from evalkit.bundle import load_bundle
+from evalkit.bundle import Bundle, load_bundle
 from evalkit.cache import identity
 from evalkit.cache.backend import cached_backend
 from evalkit.cache.identity import scoring_identity
@@ -18,6 +19,7 @@ from evalkit.cache.store import cache_file
 from evalkit.runs.plan import read_plan
 from evalkit.runs.rescore import rescore
 from evalkit.runs.verify import verify
+from evalkit.scenario.schema import Window
 from tests.support.caching import numbers, samples, score, without_provenance, write_texts
 
 
@@ -43,6 +45,18 @@ def test_a_cached_run_equals_a_fresh_one_to_the_bit(
         assert numbers(other) == numbers(uncached)
         assert without_provenance(samples(other)) == without_provenance(samples(uncached))
         assert other.tokens("candidate").read_bytes() == uncached.tokens("candidate").read_bytes()
+
+
+def test_a_backend_that_takes_several_calls_at_once_is_cached_too(
+    data: Path, stories_bundle: Bundle, tmp_path: Path
+) -> None:
+    assert parallel_calls("onnx") > 0 and parallel_calls("mindir") == 0
+    settings: dict[str, Any] = {"backend": "onnx", "window": Window(length=32, stride=32)}
+    uncached = score(data, stories_bundle.path, tmp_path / "uncached", use_cache=False, **settings)
+    first = score(data, stories_bundle.path, tmp_path / "first", **settings)
+    second = score(data, stories_bundle.path, tmp_path / "second", **settings)
+    assert numbers(first) == numbers(second) == numbers(uncached)
+    assert all(record.from_cache for record in samples(second) if record.status == "ok")
 
 
 def test_every_record_says_which_run_computed_it(data: Path, tiny_bundle: Path, tmp_path: Path) -> None:
@@ -141,7 +155,7 @@ def test_a_cache_that_breaks_on_the_way_is_told_too(
     whole = score(data, tiny_bundle, tmp_path / "whole", use_cache=False)
     score(data, tiny_bundle, tmp_path / "first")
     with closing(sqlite3.connect(cache_file())) as database, database:
-        database.execute("ALTER TABLE entries RENAME COLUMN payload TO other")
+        database.execute("ALTER TABLE answers RENAME COLUMN payload TO other")
     capsys.readouterr()
     folder = score(data, tiny_bundle, tmp_path / "second")
     assert "not used any more, no such column: payload" in capsys.readouterr().err

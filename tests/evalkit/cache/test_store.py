@@ -49,13 +49,13 @@ def test_what_was_put_is_got_and_nothing_else(path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "value"),
     [
-        ("UPDATE entries SET payload = ? WHERE key = ?", b"\x01" * 99 + b"\x02"),
-        ("UPDATE entries SET payload = ? WHERE key = ?", b"\x01" * 50),
-        ("UPDATE entries SET payload = ? WHERE key = ?", "text"),
-        ("UPDATE entries SET run_id = ? WHERE key = ?", "another-run"),
+        ("UPDATE answers SET payload = ? WHERE key = ?", b"\x01" * 99 + b"\x02"),
+        ("UPDATE answers SET payload = ? WHERE key = ?", b"\x01" * 50),
+        ("UPDATE answers SET payload = ? WHERE key = ?", "text"),
+        ("UPDATE answers SET run_id = ? WHERE key = ?", "another-run"),
         ("UPDATE entries SET model_digest = ? WHERE key = ?", "f" * 64),
-        ("UPDATE entries SET layout = ? WHERE key = ?", 7),
-        ("UPDATE entries SET digest = ? WHERE key = ?", "0" * 64),
+        ("UPDATE answers SET layout = ? WHERE key = ?", 7),
+        ("UPDATE answers SET digest = ? WHERE key = ?", "0" * 64),
     ],
 )
 def test_a_damaged_entry_is_counted_and_removed(path: Path, statement: str, value: object) -> None:
@@ -69,11 +69,14 @@ def test_a_damaged_entry_is_counted_and_removed(path: Path, statement: str, valu
 
 
 def test_a_whole_entry_under_another_key_is_damage_too(path: Path) -> None:
-    change(path, "DELETE FROM entries WHERE key = ?", key(2))
-    change(path, "UPDATE entries SET key = ? WHERE key = ?", key(2), key(1))
+    change(path, "DELETE FROM answers WHERE key = ?", key(2))
+    change(path, "UPDATE answers SET key = ? WHERE key = ?", key(2), key(1))
     with ResultCache(path) as cache:
         assert cache.get(key(2)) is None
         assert cache.damaged == 1
+        # And the one that lost its answer.
+        assert cache.get(key(1)) is None
+        assert cache.damaged == 2
 
 
 def foreign(path: Path) -> None:

@@ -12,10 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.cache.store import ResultCache, cache_file, clear_cache
 from evalkit.console import SilentProgress
 from evalkit.errors import IncompleteError, InputError
+from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.orchestrate import score_file
+from evalkit.runs.plan import read_plan
 from evalkit.runs.resume import resume_run
 from evalkit.runs.verify import verify
 from tests.support.interrupted import Interrupted, assert_equal_runs, journal, torn_copy
@@ -42,6 +45,9 @@ def resumed(folder: RunFolder) -> RunFolder:
 def check_torn_runs(interrupted: Interrupted, tmp_path: Path, seed: int, times: int) -> None:
     place = random.Random(seed)
     for number in range(times):
+        if number % 2 == 0:
+            # Every other run is finished by the model alone, the others also from what those left in the cache.
+            clear_cache(cache_file())
         assert_equal_runs(
             resumed(torn_copy(interrupted.journals, tmp_path / f"run{number}", place)), interrupted.reference
         )
@@ -52,8 +58,11 @@ def test_killed_at_5_random_bytes_of_the_journal(interrupted: Interrupted, tmp_p
 
 
 @pytest.mark.slow
-def test_killed_at_100_random_bytes_of_the_journal(interrupted: Interrupted, tmp_path: Path) -> None:
-    check_torn_runs(interrupted, tmp_path, seed=2, times=100)
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
+def test_killed_at_100_random_bytes_of_the_journal(
+    interrupted: Interrupted, tmp_path: Path, seed: int
+) -> None:
+    check_torn_runs(interrupted, tmp_path, seed, times=25)
 
 
 def evalkit(*words: object) -> "subprocess.Popen[str]":
@@ -91,6 +100,54 @@ def test_a_process_that_was_really_killed(interrupted: Interrupted, tmp_path: Pa
     process.kill()
     process.communicate()
     assert_equal_runs(resumed(RunFolder(tmp_path / "run")), interrupted.reference)
+
+
+KILLED = """
+import os, signal, sys
+from evalkit.cache import store
+written, (number, moment) = 0, (int(sys.argv[1]), sys.argv[2])
+
+def write(self, action):
+    global written
+    written += 1
+    self._database.execute("BEGIN IMMEDIATE")
+    action()
+    if moment == "committed":
+        self._database.execute("COMMIT")
+    if written == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if moment != "committed":
+        self._database.execute("COMMIT")
+
+with store.ResultCache(store.cache_file()):
+    store.ResultCache._write = write
+sys.argv[1:] = sys.argv[3:]
+from evalkit.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [1, 6])
+@pytest.mark.parametrize("moment", ["committed", "uncommitted"])
+def test_a_process_killed_while_it_writes_the_cache(
+    interrupted: Interrupted, tmp_path: Path, number: int, moment: str
+) -> None:
+    out = tmp_path / "run"
+    words = ["run", interrupted.scenario, "--model", interrupted.bundle, "--out", out, "--tokens"]
+    words += ["--sandbox", interrupted.sandbox]
+    command = [sys.executable, "-c", KILLED, str(number), moment, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with ResultCache(cache_file()) as cache:
+        assert sum(share.entries for share in cache.shares()) == number - (moment == "uncommitted")
+    folder = resumed(RunFolder(out))
+    assert_equal_runs(folder, interrupted.reference)
+    with ResultCache(cache_file()) as cache:
+        assert cache.damaged == 0
+    cached = [sample for sample in read_evidence(folder, "candidate").samples if sample.from_cache]
+    # The batch that was kept but not yet in the journal is read again: this very run computed it.
+    assert all(sample.cache_runs == [read_plan(folder)["run_id"]] for sample in cached)
+    assert bool(cached) == (moment == "committed")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -48,3 +48,16 @@ def test_equal_logits_share_the_best_rank():
     logprob, _, margin, rank, top_id = run(np.zeros((3, 4)), [0, 2, 3])
     assert rank.tolist() == [1, 1, 1] and margin.tolist() == [0, 0, 0] and top_id.tolist() == [0, 0, 0]
     assert logprob.tolist() == pytest.approx([-np.log(4)] * 3)
+
+
+def test_a_nearly_certain_token_keeps_its_digits():
+    """ln p = -1e-6 is 17 roundings of a float32 sum near 1; here it's told to five digits, as exp and log are."""
+    gaps = np.array([8.0, 12.0, 14.0, 20.0, 40.0])
+    logits = np.stack([np.array([gap, 0.0, -1.0, -2.0]) for gap in gaps])
+    logprob, entropy, *_ = run(logits, [0] * len(gaps))
+    wide = logits.astype(np.float32).astype(np.float64) - logits.max(-1, keepdims=True)
+    rest = np.exp(wide[:, 1:]).sum(-1)
+    assert logprob.tolist() == pytest.approx((-np.log1p(rest)).tolist(), rel=1e-5)
+    p = np.exp(wide - np.log1p(rest)[:, None])
+    expected = np.log1p(rest) - (p * wide).sum(-1)
+    assert entropy.tolist() == pytest.approx(expected.tolist(), rel=1e-5)

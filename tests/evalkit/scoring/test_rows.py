@@ -31,8 +31,8 @@ def test_short_texts_share_rows():
 
 def test_short_windows_get_short_rows():
     assert [row_length_for(inputs, 512) for inputs in (1, 32, 33, 64, 65, 200, 256, 257, 512)] == [
-        64,
-        64,
+        128,
+        128,
         128,
         128,
         256,

@@ -2,6 +2,8 @@
 
 import math
 import random
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evalkit.errors import InputError
 from evalkit.runs.records import SampleRecord
 from evalkit.scenario.schema import Window
 from evalkit.scoring import blocks
@@ -68,6 +71,49 @@ def test_equals_an_independent_float64_computation(tokenizer, classifier):
         assert np.allclose(tokens[item.sample_id].logprob, expected, atol=1e-6)
         assert records[item.sample_id].nll == pytest.approx(-math.fsum(expected), abs=1e-4)
         assert list(tokens[item.sample_id].token_id) == ids
+
+
+class ParallelBackend(ContextBackend):
+    """The same numbers from several threads; a later call may end before an earlier one."""
+
+    parallel_calls = 2
+
+    def __init__(self, *sizes, fails_at: int | None = None) -> None:
+        super().__init__(*sizes)
+        self.threads: list[int] = []
+        self.fails_at = fails_at
+
+    def score(self, *arrays):
+        self.threads.append(threading.get_ident())
+        number = len(self.threads)
+        if number == self.fails_at:
+            raise InputError("token 7 is unknown")
+        time.sleep(0.01 * (number % 2))
+        return super().score(*arrays)
+
+
+def many(count=300) -> list[TextItem]:
+    return items([f"{TEXTS[index % len(TEXTS)]} {index}" for index in range(count)])
+
+
+def test_parallel_calls_change_no_bit(tokenizer, classifier):
+    plain, parallel = (kind(tokenizer.vocab_size, 64) for kind in (ContextBackend, ParallelBackend))
+    expected = comparable(score(many(), tokenizer, classifier, backend=plain)[0])
+    assert comparable(score(many(), tokenizer, classifier, backend=parallel)[0]) == expected
+    assert sorted(parallel.calls) == sorted(plain.calls) and len(plain.calls) > 4
+    assert len(set(parallel.threads)) == 2 and threading.get_ident() not in parallel.threads
+
+
+def test_a_failing_parallel_call_is_raised_after_the_batches_before_it(tokenizer, classifier):
+    backend = ParallelBackend(tokenizer.vocab_size, 64, fails_at=4)
+    found: list[SampleRecord] = []
+    threads = threading.active_count()
+    with pytest.raises(InputError, match="token 7 is unknown"):
+        score_texts(many(), tokenizer, backend, WINDOW, classifier, on_records=found.extend)
+    whole = comparable(score(many(), tokenizer, classifier)[0])
+    assert 0 < len(found) < len(whole)
+    assert all(whole[key] == record for key, record in comparable({r.sample_id: r for r in found}).items())
+    assert threading.active_count() == threads and len(backend.threads) <= 6
 
 
 def test_strided_windows_give_each_token_its_longest_context(tokenizer, classifier):

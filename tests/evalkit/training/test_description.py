@@ -4,31 +4,12 @@ import importlib
 import json
 import sys
 
-import numpy as np
 import pytest
 
-from evalkit.backends.base import RowStats
 from evalkit.errors import InputError
 from evalkit.training.description import EvaluationDescription, describe, read_description, stale_code
 from tests.evalkit.training.fixtures import small_validation
-
-
-class TableBackend:
-    """A bigram model; `leak` lets what stands beside a text move its scores."""
-
-    name, precision, model_digest = "table", "fp32", "0" * 64
-
-    def __init__(self, vocab_size: int, max_length: int, leak: float = 0.0) -> None:
-        self.vocab_size, self.max_length, self.leak = vocab_size, max_length, leak
-        table = np.random.default_rng(0).normal(size=(vocab_size, vocab_size))
-        self.table = (table - np.log(np.exp(table).sum(-1, keepdims=True))).astype(np.float32)
-
-    def score(self, token_ids, targets, positions, segments):
-        logprob = self.table[token_ids, targets] - np.float32(self.leak) * (
-            segments.max(1, keepdims=True) > 1
-        )
-        zeros = np.zeros_like(logprob)
-        return RowStats(logprob, zeros, zeros, np.ones_like(token_ids), token_ids)
+from tests.evalkit.training.table import TableBackend
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +24,7 @@ def test_round_trip(tmp_path, check):
         "mine", validation=check, backend=backend, counted=[*ids[1:], ids[2]], seed=3, shuffled=False
     )
     assert found.missing == (ids[0],) and found.repeated == (ids[2],)
-    assert found.batch_difference == 0 and found.signature == check.context.signatures["text"]
+    assert found.batch_difference < 1e-2 and found.signature == check.context.signatures["text"]
     found.write(tmp_path / "mine.json")
     read = read_description(tmp_path / "mine.json")
     assert read == EvaluationDescription(**{**vars(found), "source": str(tmp_path / "mine.json")})
@@ -52,7 +33,7 @@ def test_round_trip(tmp_path, check):
 def test_company_that_moves_a_score_is_measured(check):
     backend = TableBackend(check.tokenizer.vocab_size, 128, leak=0.25)
     found = describe("leaky", validation=check, backend=backend)
-    assert found.batch_difference == pytest.approx(0.25)
+    assert found.batch_difference == pytest.approx(0.25, abs=1e-2)
 
 
 def test_parts_in_training_mode_are_named():

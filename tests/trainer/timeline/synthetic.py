@@ -15,6 +15,12 @@ def metadata(pid: int, name: str, tid: int | None = None) -> dict[str, Any]:
     return {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
+def text_us(start_us: float) -> str:
+    """A time as CANN writes it: µs with nanoseconds, as text. By whole numbers: a double of that size is too coarse."""
+    ns = round(start_us * 1000)
+    return f"{START_US + ns // 1000}.{ns % 1000:03d}"
+
+
 HEAD = [
     metadata(HARDWARE, "Ascend Hardware"),
     metadata(HARDWARE, "Stream 2", 2),
@@ -31,7 +37,7 @@ def kernel(name: str, start_us: float, duration_us: float, task: str = "AI_CORE"
         "name": name,
         "pid": HARDWARE,
         "tid": 2,
-        "ts": f"{START_US + start_us:.3f}",
+        "ts": text_us(start_us),
         "dur": duration_us,
         "args": {"Task Type": task},
     }
@@ -43,7 +49,7 @@ def communication(name: str, start_us: float, duration_us: float) -> dict[str, A
         "name": name,
         "pid": HCCL,
         "tid": 0,
-        "ts": f"{START_US + start_us:.3f}",
+        "ts": text_us(start_us),
         "dur": duration_us,
         "args": {},
     }
@@ -56,7 +62,7 @@ def step(number: int, start_us: float, duration_us: float) -> dict[str, Any]:
         "cat": "Iteration Time",
         "pid": HARDWARE,
         "tid": 1,
-        "ts": f"{START_US + start_us:.3f}",
+        "ts": text_us(start_us),
         "dur": duration_us,
     }
 

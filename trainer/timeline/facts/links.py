@@ -35,7 +35,9 @@ class _Sum:
 
 def transfers_of(ranks: list[Rank], recording: Recording) -> list[LinkTransfer]:
     """Single transfers between two ranks: from the tasks inside collectives, and from tables. Copies inside a rank are left out."""
-    found = [item for item in recording.transfers if len(set(item.link.split("-"))) > 1 or "-" not in item.link]
+    found = [
+        item for item in recording.transfers if len(set(item.link.split("-"))) > 1 or "-" not in item.link
+    ]
     for rank in ranks:
         for source, target, size, duration, _, transport in rank.links:
             found.append(
@@ -84,9 +86,13 @@ def _bin_subject(
         "link",
         f"link {link} over {transport}",
         {
-            "bandwidth_below_peers": Fact(below, "share", f"messages of about {math.exp(number * _BIN) / 1e3:.3g} kB"),
+            "bandwidth_below_peers": Fact(
+                below, "share", f"messages of about {math.exp(number * _BIN) / 1e3:.3g} kB"
+            ),
             "bandwidth_gb_s": Fact(None if bandwidth is None else bandwidth / 1e9, "GB/s"),
-            "peers_bandwidth_gb_s": Fact(median(others) / 1e9 if others else None, "GB/s", f"median of {len(others)} links"),
+            "peers_bandwidth_gb_s": Fact(
+                median(others) / 1e9 if others else None, "GB/s", f"median of {len(others)} links"
+            ),
             "message_kb": Fact(kb, "kB"),
             "link_bytes": Fact(own.size_bytes, "B"),
             "link_transfers": Fact(float(own.count), ""),
@@ -118,9 +124,13 @@ def _stated(transfers: list[LinkTransfer], below: dict[tuple[str, str], float]) 
                         1 - value / average if average > 0 else None, "share", f"average of {len(same)} links"
                     ),
                     "stated_bandwidth_gb_s": Fact(value / 1e9, "GB/s", "a sum over operations"),
-                    "real_bandwidth_gb_s": Fact(None if bandwidth is None else bandwidth / 1e9, "GB/s", "bytes over time"),
+                    "real_bandwidth_gb_s": Fact(
+                        None if bandwidth is None else bandwidth / 1e9, "GB/s", "bytes over time"
+                    ),
                     "mean_message_kb": Fact(own.size_bytes / own.count / 1e3, "kB"),
-                    "bandwidth_below_peers": Fact(below.get(key), "share", "against the other links, message size by message size"),
+                    "bandwidth_below_peers": Fact(
+                        below.get(key), "share", "against the other links, message size by message size"
+                    ),
                     "link_transfers": Fact(float(own.count)),
                 },
             )

@@ -25,7 +25,9 @@ def rank_subjects(recording: Recording) -> list[Subject]:
             {
                 "interval_ms": ms(row.interval_ns, row.source),
                 "interval_over_average": Fact(
-                    row.interval_ns / average - 1 if average > 0 else None, "share", f"average of {len(rows)} ranks"
+                    row.interval_ns / average - 1 if average > 0 else None,
+                    "share",
+                    f"average of {len(rows)} ranks",
                 ),
             },
         )
@@ -112,10 +114,10 @@ def _times(ranks: list[Rank], recording: Recording) -> Times:
     else:
         # A stage row of the cluster table is a maximum over its ranks; the ranks' own rows are averaged instead.
         stages = _stage_rows(recording)
-        for row in recording.steps:
-            if not row.is_stage and len(row.ranks) == 1 and row.ranks[0] in stages:
-                pair = (row.computing_ns, row.communication_ns)
-                times.setdefault(stages[row.ranks[0]], []).append(pair)
+        for step in recording.steps:
+            if not step.is_stage and len(step.ranks) == 1 and step.ranks[0] in stages:
+                pair = (step.computing_ns, step.communication_ns)
+                times.setdefault(stages[step.ranks[0]], []).append(pair)
     return times
 
 

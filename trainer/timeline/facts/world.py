@@ -1,6 +1,7 @@
 """How many ranks there must be, and which of them the folder doesn't have."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.timeline.assemble import Rank
@@ -36,7 +37,9 @@ def world_of(ranks: list[Rank], recording: Recording, names: list[str]) -> World
             sizes.append((max(peers, default=0) + 1, f"rank {rank.rank} exchanges with {peers}"))
         ring = _ring_size(rank, names)
         if ring:
-            sizes.append((ring, f"rank {rank.rank} reduces {ring - 1} times over each link: a ring of {ring}"))
+            sizes.append(
+                (ring, f"rank {rank.rank} reduces {ring - 1} times over each link: a ring of {ring}")
+            )
     for members in recording.stages.values():
         sizes.append((max(members, default=-1) + 1, "the stages name them"))
     for row in recording.steps:
@@ -61,3 +64,14 @@ def _ring_size(rank: Rank, names: list[str]) -> int | None:
         return None
     rounds, rest = divmod(next(iter(reduces.values())), all_reduces)
     return rounds + 1 if rest == 0 and rounds > 0 else None
+
+
+def shown_ranks(numbers: Sequence[int]) -> str:
+    """Rank numbers with runs shortened: 0-3, 8."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

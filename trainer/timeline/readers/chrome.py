@@ -129,7 +129,7 @@ class _Reader:
         source, target = args.get("src rank"), args.get("dst rank")
         if source.__class__ is not int or target.__class__ is not int:
             return
-        if target == NO_RANK or source == NO_RANK or source == target:
+        if NO_RANK in (source, target) or source == target:
             return
         self._file.peers.update((source, target))
         size = args.get("size(Byte)", 0)
@@ -213,7 +213,7 @@ class _Reader:
 
 
 def _flow_id(value: object) -> int:
-    if value.__class__ is int and abs(value) < 1 << 62:  # type: ignore[operator,arg-type]
-        return value  # type: ignore[return-value]
+    if value.__class__ is int and abs(value) < 1 << 62:
+        return value
     text = str(value)
     return int(text) if text.isdecimal() and len(text) < 19 else hash(text) >> 2

@@ -83,9 +83,7 @@ def _read_operation(
         to_ns(times[key], NS_PER_MS) for key in ("Elapse Time(ms)", "Transit Time(ms)", "Wait Time(ms)")
     )
     start = to_ns(times.get("Start Timestamp(us)", 0))
-    recording.collectives.append(
-        CollectiveTime(rank, group, operation, start, elapse, transit, wait, name)
-    )
+    recording.collectives.append(CollectiveTime(rank, group, operation, start, elapse, transit, wait, name))
     for transport, link in (fields.get("Communication Bandwidth Info") or {}).items():
         for size_mb, (count, total_ms) in (link.get("Size Distribution") or {}).items():
             if count and total_ms > 0:

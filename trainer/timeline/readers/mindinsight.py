@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from trainer.timeline.model import (
     Recording,
     TraceFile,
 )
-from trainer.timeline.readers.tables import header_of, number, rows_of
+from trainer.timeline.readers.tables import number, rows_of
 
 _TICK_NS = 10
 _PIPELINE_NAME = re.compile(r"_(\d+)_(\d+)_(\d+)\.csv")
@@ -61,20 +62,15 @@ def read_pipeline(path: Path, name: str, rank: int, recording: Recording) -> Non
     try:
         recording.pipelines.append(
             PipelineSummary(
-                rank,
-                stages,
-                devices,
-                *(
-                    to_ns(row[key], NS_PER_MS)
-                    for key in (
-                        "computation_time",
-                        "communication_alone_time",
-                        "stage_time",
-                        "receive_alone_time",
-                        "collective_communication_alone_time",
-                    )
-                ),
-                f"{name}:{line}",
+                rank=rank,
+                stages=stages,
+                devices=devices,
+                computing_ns=to_ns(row["computation_time"], NS_PER_MS),
+                communication_alone_ns=to_ns(row["communication_alone_time"], NS_PER_MS),
+                stage_ns=to_ns(row["stage_time"], NS_PER_MS),
+                receive_alone_ns=to_ns(row["receive_alone_time"], NS_PER_MS),
+                collective_alone_ns=to_ns(row["collective_communication_alone_time"], NS_PER_MS),
+                source=f"{name}:{line}",
             )
         )
     except (BadTime, KeyError) as error:
@@ -130,7 +126,9 @@ def read_timeline_text(path: Path, name: str, rank: int, recording: Recording) -
             continue
         operator = recording.names.id_of(row["op_name"])
         tracks.setdefault(row["stream_id"], Columns()).add(start, duration, operator, kind)
-    file.tracks = {("Ascend Hardware", f"Stream {stream}"): found.freeze() for stream, found in tracks.items()}
+    file.tracks = {
+        ("Ascend Hardware", f"Stream {stream}"): found.freeze() for stream, found in tracks.items()
+    }
     file.events = sum(len(found) for found in file.tracks.values())
     return file
 
@@ -183,7 +181,7 @@ def read_device_queue(path: Path, name: str, rank: int, recording: Recording) ->
         recording.queues.append(_queue(rank, samples, None, name))
 
 
-def _queue(rank: int, samples: list[float], usage: float | None, source: str) -> DataQueue:
+def _queue(rank: int, samples: Sequence[float], usage: float | None, source: str) -> DataQueue:
     return DataQueue(rank, len(samples), sum(1 for size in samples if size == 0), usage, source)
 
 
@@ -205,8 +203,3 @@ def read_dynamic_shapes(document: Any, name: str, rank: int, recording: Recordin
         recording.operators.append(
             OperatorTime(rank, kind, sum(durations) * 1e3, len(durations), len(shapes[kind]), dynamic=True)
         )
-
-
-def is_timeline_text(path: Path) -> bool:
-    """Whether a text file is output_timeline_data."""
-    return "start_time(ms)" in header_of(path)

@@ -11,7 +11,7 @@ import numpy as np
 
 from trainer.timeline.clock import NS_PER_US, BadTime, to_ns
 from trainer.timeline.events import Columns
-from trainer.timeline.json_stream import open_bytes
+from trainer.timeline.gzip_stream import damage_of, open_bytes
 from trainer.timeline.model import KernelTable, MemoryPoint, Recording, StepSummary, TraceFile
 
 Row = Mapping[str, str]
@@ -40,8 +40,10 @@ def rows_of(path: Path, name: str, recording: Recording) -> Iterator[tuple[int, 
                     recording.quarantine.add(
                         name, "malformed_row", f"line {reader.line_num}: {len(cells)} cells"
                     )
-        except (csv.Error, EOFError, OSError) as error:
+        except csv.Error as error:
             recording.quarantine.add(name, "broken_tail", f"line {reader.line_num}: {error}")
+        if damage_of(raw):
+            recording.quarantine.add(name, "broken_tail", f"line {reader.line_num}: {damage_of(raw)}")
 
 
 def number(text: str | None) -> float | None:
@@ -64,24 +66,21 @@ def read_step_times(path: Path, name: str, rank: int | None, recording: Recordin
                 ranks = tuple(int(part) for part in index.strip("()[] ").split(",") if part.strip())
             else:
                 ranks = (rank if rank is not None else int(index or 0),)
-            recording.steps.append(
-                StepSummary(
-                    ranks=ranks,
-                    step=row["Step"],
-                    is_stage=row.get("Type", "rank") == "stage",
-                    computing_ns=to_ns(row["Computing"]),
-                    exposed_ns=to_ns(row["Communication(Not Overlapped)"]),
-                    communication_ns=to_ns(row["Communication"]),
-                    free_ns=to_ns(row["Free"]),
-                    stage_ns=_optional_ns(row.get("Stage")),
-                    bubble_ns=_optional_ns(row.get("Bubble")),
-                    exposed_without_receive_ns=_optional_ns(
-                        row.get("Communication(Not Overlapped and Exclude Receive)")
-                    ),
-                    preparing_ns=_optional_ns(row.get("Preparing")),
-                    source=f"{name}:{line}",
-                )
+            summary = StepSummary(
+                ranks=ranks,
+                step=row["Step"],
+                is_stage=row.get("Type", "rank") == "stage",
+                computing_ns=to_ns(row["Computing"]),
+                exposed_ns=to_ns(row["Communication(Not Overlapped)"]),
+                communication_ns=to_ns(row["Communication"]),
+                free_ns=to_ns(row["Free"]),
+                stage_ns=_optional_ns(row.get("Stage")),
+                bubble_ns=_optional_ns(row.get("Bubble")),
+                source=f"{name}:{line}",
             )
+            if min(summary.computing_ns, summary.exposed_ns, summary.communication_ns, summary.free_ns) < 0:
+                raise ValueError("a negative time")
+            recording.steps.append(summary)
         except (BadTime, KeyError, ValueError) as error:
             recording.quarantine.add(name, "malformed_row", f"line {line}: {error}")
 
@@ -108,7 +107,11 @@ def read_kernels(path: Path, name: str, rank: int | None, recording: Recording) 
             continue
         core = row.get("Accelerator Core", "")
         stream = row.get("Stream ID", "N/A")
-        track = ("Communication", "kernel table") if core == "HCCL" else ("Ascend Hardware", f"Stream {stream}")
+        track = (
+            ("Communication", "kernel table")
+            if core == "HCCL"
+            else ("Ascend Hardware", f"Stream {stream} (kernel table)")
+        )
         kind = recording.kinds.id_of("kernel" if core in _NOTHING else core)
         tracks.setdefault(track, Columns()).add(
             start, duration, recording.names.id_of(row.get("Name", "")), kind
