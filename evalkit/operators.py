@@ -83,6 +83,7 @@ ALLOWED_OPERATORS = frozenset(
         "Sub",
         "SubExt",
         "Tanh",
+        "TensorScatterElements",
         "TensorShape",
         "Tile",
         "TopK",

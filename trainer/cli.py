@@ -15,6 +15,7 @@ import click
 from evalkit.console import run, say
 from evalkit.errors import ExitCode, IncompleteError, InputError
 from trainer.doctor_cli import doctor
+from trainer.spikes_cli import spikes
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -57,7 +58,8 @@ def train(config: Path, out: Path | None, resume: bool, profile: bool, as_json: 
         }
         click.echo(json.dumps(result))
         return
-    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {summary.final_loss:.4f}")
+    loss = "not known" if summary.final_loss is None else f"{summary.final_loss:.4f}"
+    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {loss}")
     click.echo(f"checkpoint: {summary.checkpoint}")
 
 
@@ -260,7 +262,7 @@ def timeline(folder: Path, out: Path, rank_map: Path | None, as_json: bool) -> N
 
     Writes cube.parquet, heatmap.html, trace.json (for ui.perfetto.dev) and findings.json.
     """
-    from trainer.timeline.readers.ranks import read_rank_map
+    from trainer.timeline.ranks import read_rank_map
     from trainer.timeline.run import analyse, write_analysis
 
     ranks = read_rank_map(rank_map) if rank_map is not None else None
@@ -303,6 +305,7 @@ def _finite(value: float, option: str) -> float:
 
 
 cli.add_command(doctor)
+cli.add_command(spikes)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from contextlib import closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,14 @@ from evalkit.console import say
 from evalkit.errors import IncompleteError, InputError
 from evalkit.runs.interruption import terminable
 from trainer.callbacks import TrainingEvents, load_callbacks
-from trainer.checkpoint import Checkpoint, kept_checkpoint, remove_leftovers, saved_steps, step_folder
+from trainer.checkpoint import (
+    Checkpoint,
+    kept_checkpoint,
+    remove_leftovers,
+    remove_step,
+    saved_steps,
+    step_folder,
+)
 from trainer.config import TrainConfig
 from trainer.data.cursor import Cursor
 from trainer.data.packing import Batch
@@ -27,6 +34,7 @@ from trainer.progress import training_progress
 from trainer.resume import find_checkpoint
 from trainer.run_log import RunLogs, claimed, open_logs, storing
 from trainer.saving import Counters, Saver
+from trainer.scenario_evaluation import LogSink, scenario_callback
 from trainer.setup import build_step, check_model
 from trainer.step import StepResult, TrainStep
 from trainer.validation import Validation
@@ -43,7 +51,7 @@ class TrainSummary:
         out: the run folder.
         checkpoint: the last one.
         steps: done; fewer than configured where a callback asked for the end.
-        final_loss: of the last step that wasn't skipped.
+        final_loss: of the last step whose loss was a number, None where there was none.
         perplexity: of the last validation of this process, None where there was none.
         seconds: this process took.
     """
@@ -51,7 +59,7 @@ class TrainSummary:
     out: Path
     checkpoint: Path
     steps: int
-    final_loss: float
+    final_loss: float | None
     perplexity: float | None
     seconds: float
 
@@ -73,7 +81,8 @@ def train(
     Args:
         config: the configuration.
         folder: relative paths of the configuration start here.
-        out: the run folder: checkpoints/step-N/, log.jsonl, evaluations.jsonl, best.json.
+        out: the run folder: checkpoints/step-N/, log.jsonl, evaluations.jsonl,
+            scenario.jsonl, best.json.
         resume: go on from the newest whole checkpoint in `out`; from the start where there is none.
         profile: record MindSpore's profiler for the steps of `config.profile` into `out`/profile.
         callbacks: called after those that the configuration names.
@@ -87,34 +96,30 @@ def train(
         raise InputError(
             f"{out}: holds checkpoints already; go on with --resume, remove the folder or choose another --out"
         )
-    if config.evaluation is not None and config.evaluation.scenario is not None:
-        raise InputError(
-            "evaluation.scenario: scenarios aren't measured during training yet; leave it out, and use `evalkit run` "
-            "on the exported bundle"
-        )
     started = time.monotonic()
     try:
-        with terminable(), storing(out), claimed(out, exclusive=config.parallel.devices == 1):
+        with terminable():
             data = prepare(config, folder)
             spec = config.model.spec(data.tokenizer.vocab_size)
             check_model(spec, config)
+            used = [*load_callbacks(config.callbacks, folder), *callbacks]
             processes = start_processes(config)
             train_step = build_step(config, spec, processes.rank)
             validation = Validation(config.evaluation, config.steps, data, train_step)
             saver = Saver(config, data, train_step, validation, out)
-            found = find_checkpoint(out, config, data, saver.files.tokenizer.sha256) if resume else None
-            used = [*load_callbacks(config.callbacks, folder), *callbacks]
-            events = TrainingEvents(used, config, data, train_step)
+            watcher = scenario_callback(config, folder, out, data, train_step, processes)
+            if watcher is not None:
+                used.append(watcher)
+            events = TrainingEvents(used, processes.data_config(config), data, train_step)
             profiler = StepProfiler(out / "profile", config.profile) if profile else None
             run = _Run(config, data, train_step, validation, saver, processes, events, profiler)
-            counters = run.begin(found, out, resume=resume)
-            own = (
-                open_logs(out, counters.step, shapes=config.debug)
-                if processes.writes
-                else nullcontext(RunLogs())
-            )
-            with own as logs:
-                run.run(counters, logs)
+            with claimed(out) if processes.writes else nullcontext(), storing(out):
+                found = find_checkpoint(out, config, data, saver.files.tokenizer.sha256) if resume else None
+                counters = run.begin(found, out, resume=resume)
+                with run.logs(out, counters.step, scenario=watcher is not None) as logs:
+                    if watcher is not None and logs.scenario is not None:
+                        watcher.sinks = (LogSink(logs.scenario),)
+                    run.run(counters, logs)
     except KeyboardInterrupt:
         raise IncompleteError(f"interrupted; {kept_checkpoint(out)}") from None
     return TrainSummary(
@@ -157,8 +162,18 @@ class _Run:
         elif resume:
             say(f"{out}: no checkpoint yet, starting with the first step")
         remove_leftovers(out)
+        for later in saved_steps(out):
+            if later > counters.step:
+                # Damaged: it must not count among the last ones that are kept.
+                remove_step(out, later)
         self.saver.settle_best()
         return counters
+
+    def logs(self, out: Path, steps: int, *, scenario: bool) -> AbstractContextManager[RunLogs]:
+        """The logs, if this process writes them."""
+        if not self.processes.writes:
+            return nullcontext(RunLogs())
+        return open_logs(out, steps, shapes=self.config.debug, scenario=scenario)
 
     def run(self, counters: Counters, logs: RunLogs) -> None:
         """All steps that are left."""
@@ -178,7 +193,7 @@ class _Run:
                 now = time.monotonic_ns() - began
                 if logs.log is not None:
                     logs.log.write(_log_entry(counters, places[0].epoch, batches, result, now))
-                    progress.step(counters.step, counters.loss, counters.tokens)
+                    progress.step(counters.step, result.loss, counters.tokens)
                 counters.elapsed_ns = now
                 self._check(result, counters)
                 fell = self.train_step.scale.value < scale
@@ -204,13 +219,13 @@ class _Run:
         counters.step += 1
         self.events.step_begin(counters.step, epoch, batches)
         if self.profiler is not None:
-            self.profiler.before(counters.step)
+            self.profiler.before()
         if self.watch is not None:
             self.watch.begin(counters.step)
         own = [self.processes.share(batch, self.config.batch_size) for batch in batches]
         result = self.train_step(counters.step, own, sum(float(batch.weights.sum()) for batch in batches))
         if self.profiler is not None:
-            self.profiler.after(counters.step)
+            self.profiler.after()
         counters.tokens += sum(batch.tokens for batch in batches)
         counters.skipped_in_a_row = counters.skipped_in_a_row + 1 if result.overflow else 0
         if math.isfinite(result.loss):

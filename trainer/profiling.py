@@ -12,11 +12,13 @@ class StepProfiler:
 
     def __init__(self, folder: Path, plan: ProfileConfig) -> None:
         self._folder, self._plan = folder, plan
+        self._steps = 0
         self._profiler: Any = None
 
-    def before(self, step: int) -> None:
+    def before(self) -> None:
         """Called before each step."""
-        if step == self._plan.first_step:
+        self._steps += 1
+        if self._steps == self._plan.first_step:
             from mindspore import profiler
 
             self._profiler = profiler.profile(
@@ -26,13 +28,20 @@ class StepProfiler:
             )
             self._profiler.start()
 
-    def after(self, step: int) -> None:
+    def after(self) -> None:
         """Called after each step."""
-        if self._profiler is not None and step == self._plan.first_step + self._plan.steps - 1:
-            self.close()
+        if self._steps == self._plan.first_step + self._plan.steps - 1:
+            self._stop()
 
     def close(self) -> None:
-        """Stop recording, also where the run ends before its steps do."""
+        """Called when the run ends, perhaps before the chosen steps do."""
+        self._stop()
+        if self._steps < self._plan.first_step:
+            say(
+                f"profile: nothing was recorded, {self._steps} steps ran and profile.first_step is {self._plan.first_step}"
+            )
+
+    def _stop(self) -> None:
         if self._profiler is not None:
             self._profiler.stop()
             self._profiler = None

@@ -10,8 +10,8 @@ from trainer.checkpoint import Checkpoint, read_checkpoint, saved_steps, step_fo
 from trainer.config import TrainConfig
 from trainer.data.pipeline import TrainingData
 
-# What may change between two parts of a run: none of it touches the weights.
-_FREE = ("out", "callbacks", "checkpoints", "evaluation", "profile")
+# What may change between two parts of a run: none of it touches what the first part computed, or how.
+_FREE = ("out", "callbacks", "checkpoints", "evaluation", "on_nan", "profile")
 
 
 def find_checkpoint(out: Path, config: TrainConfig, data: TrainingData, digest: str) -> Checkpoint | None:

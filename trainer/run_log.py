@@ -14,6 +14,7 @@ from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 
 LOG, EVALUATIONS, SHAPES, BEST = "log.jsonl", "evaluations.jsonl", "shapes.jsonl", "best.json"
+SCENARIO = "scenario.jsonl"
 
 
 class JsonLines:
@@ -22,8 +23,7 @@ class JsonLines:
     def __init__(self, path: Path, keep_until: int) -> None:
         """Open for appending; lines of steps after `keep_until`, and a torn last one, are cut off."""
         self.path = path
-        kept = b"".join(line for line in _whole_lines(path) if _step(path, line) <= keep_until)
-        write_bytes_atomic(path, kept)
+        write_bytes_atomic(path, b"".join(line for line, _ in _records(path, keep_until)))
         self._stream = path.open("ab", buffering=0)
 
     def write(self, entry: dict[str, Any]) -> None:
@@ -49,30 +49,37 @@ class RunLogs:
         log: a record a step.
         evaluations: a record a validation.
         shapes: in debug mode, a record a layer.
+        scenario: where a scenario is measured, a record an evaluation.
     """
 
     log: JsonLines | None = None
     evaluations: JsonLines | None = None
     shapes: JsonLines | None = None
+    scenario: JsonLines | None = None
 
     def sync(self) -> None:
         """Wait until log and evaluations are on the disk."""
-        for lines in (self.log, self.evaluations):
+        for lines in (self.log, self.evaluations, self.scenario):
             if lines is not None:
                 lines.sync()
 
 
 @contextmanager
-def open_logs(out: Path, steps: int, *, shapes: bool) -> Iterator[RunLogs]:
+def open_logs(out: Path, steps: int, *, shapes: bool, scenario: bool) -> Iterator[RunLogs]:
     """The logs of a run that goes on after `steps` steps, cut back to them, for the length of a block.
 
     Raises:
         InputError: the log doesn't hold each of those steps.
     """
     check_complete(out / LOG, steps)
-    names = (LOG, EVALUATIONS, SHAPES) if shapes else (LOG, EVALUATIONS)
+    files = {"log": LOG, "evaluations": EVALUATIONS}
+    files |= {"shapes": SHAPES} if shapes else {}
+    files |= {"scenario": SCENARIO} if scenario else {}
     with ExitStack() as stack:
-        yield RunLogs(*(stack.enter_context(closing(JsonLines(out / name, steps))) for name in names))
+        opened = {
+            name: stack.enter_context(closing(JsonLines(out / file, steps))) for name, file in files.items()
+        }
+        yield RunLogs(**opened)
 
 
 def check_complete(path: Path, steps: int) -> None:
@@ -81,7 +88,7 @@ def check_complete(path: Path, steps: int) -> None:
     Raises:
         InputError: names the first step that is missing or stands twice.
     """
-    found = [step for line in _whole_lines(path) if (step := _step(path, line)) <= steps]
+    found = [step for _, step in _records(path, steps)]
     if found != list(range(1, steps + 1)):
         wrong = next((n for n, step in enumerate(found, start=1) if step != n), len(found) + 1)
         raise InputError(
@@ -90,24 +97,29 @@ def check_complete(path: Path, steps: int) -> None:
         )
 
 
-def _whole_lines(path: Path) -> list[bytes]:
-    data = path.read_bytes() if path.exists() else b""
-    return [line + b"\n" for line in data.split(b"\n")[:-1]]
-
-
-def _step(path: Path, line: bytes) -> int:
-    try:
-        return int(orjson.loads(line)["step"])
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-        raise InputError(f"{path}: a line that isn't a record: {line[:40]!r}; restore the file") from None
+def _records(path: Path, until: int) -> Iterator[tuple[bytes, int]]:
+    """Lines and their steps, in order, up to step `until`; behind them anything may stand, whole or not."""
+    if until == 0 or not path.exists():
+        return
+    broken: tuple[int, bytes] | None = None
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            step = int(orjson.loads(line)["step"])
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            broken = broken or (number, line)
+            continue
+        if step > until:
+            return
+        if broken is not None:
+            raise InputError(f"{path}:{broken[0]}: not a record: {broken[1][:40]!r}; restore the file")
+        yield line + b"\n", step
 
 
 @contextmanager
-def claimed(out: Path, *, exclusive: bool) -> Iterator[None]:
+def claimed(out: Path) -> Iterator[None]:
     """Make the run folder, and keep other runs out of it for the length of a block.
 
-    The claim lies on the open folder, so that a killed process leaves none behind. The processes that train together
-    share one.
+    The claim lies on the open folder, so that a killed process leaves none behind.
 
     Raises:
         InputError: another run works in the folder, or it isn't one.
@@ -118,7 +130,7 @@ def claimed(out: Path, *, exclusive: bool) -> Iterator[None]:
     out.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(out, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise InputError(f"{out}: another run works in this folder; wait for it or end it first") from None

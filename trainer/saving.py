@@ -16,7 +16,6 @@ from trainer.checkpoint import (
     ResumeState,
     RunFiles,
     prune,
-    remove_step,
     step_folder,
 )
 from trainer.config import TrainConfig
@@ -39,7 +38,7 @@ class Counters:
         tokens: input positions trained on, padding not counted.
         elapsed_ns: since the first step, over all parts of the run.
         skipped_in_a_row: the last steps that were skipped.
-        loss: of the last step that wasn't, NaN before it.
+        loss: of the last step whose loss was a number, None before it.
     """
 
     step: int = 0
@@ -47,7 +46,7 @@ class Counters:
     tokens: int = 0
     elapsed_ns: int = 0
     skipped_in_a_row: int = 0
-    loss: float = float("nan")
+    loss: float | None = None
 
 
 class Saver:
@@ -94,8 +93,6 @@ class Saver:
         """Write the checkpoint of the step that was just done, best.json, and remove what needn't be kept."""
         plan, best = self._config.checkpoints, self._validation.best
         folder = step_folder(self.out, counters.step)
-        # A damaged one of an earlier part of the run may lie here.
-        remove_step(self.out, counters.step)
         weights = without_padding(weights_of(self._step.network), self.files.model.vocab_size)
         self.files.write(folder, weights_bytes(weights), self._facts(counters), self._state(counters))
         keep_best = plan is not None and plan.keep_best is not None
@@ -122,7 +119,7 @@ class Saver:
             tokens=state.tokens,
             elapsed_ns=state.elapsed_ns,
             skipped_in_a_row=state.skipped_in_a_row,
-            loss=float(checkpoint.meta.training["final_loss"]),
+            loss=checkpoint.meta.training["final_loss"],
         )
 
     def settle_best(self) -> None:

@@ -43,7 +43,6 @@ class CheckpointBackend:
     """
 
     name = "checkpoint"
-    precision = "fp32"
 
     def __init__(
         self, network: "nn.Cell", *, vocab_size: int, max_length: int, logits: LogitsFunction | None = None
@@ -63,6 +62,7 @@ class CheckpointBackend:
         """
         self.max_length = max_length
         self._network = network
+        self.precision = _precision(network)
         self._inputs = _count_inputs(network, logits)
         self._logits = logits
         self.vocab_size = self._logits_width(vocab_size)
@@ -164,6 +164,16 @@ def _evaluating(network: "nn.Cell") -> Iterator[None]:
 def _blank(shape: tuple[int, ...]) -> _Outputs:
     logprob, entropy, margin = (np.zeros(shape, dtype=np.float32) for _ in range(3))
     return logprob, entropy, margin, np.zeros(shape, dtype=np.int32), np.zeros(shape, dtype=np.int32)
+
+
+def _precision(network: "nn.Cell") -> str:
+    """The lowest precision that a part of the network computes in; the scoring head is float32 in any case."""
+    names = {name for _, cell in network.cells_and_names() for name, on in cell.get_flags().items() if on}
+    kinds = {str(parameter.dtype) for parameter in network.get_parameters()}
+    for precision, kind in (("bf16", "BFloat16"), ("fp16", "Float16")):
+        if precision in names or kind in kinds:
+            return precision
+    return "fp32"
 
 
 def _texts(segments: IntArray) -> list[tuple[int, int, int]]:

@@ -10,10 +10,17 @@ from evalkit.onnx_operators import check_onnx
 _ERROR = 3  # severity from which ONNX Runtime writes to stderr
 
 
-def open_session(file: Path) -> Any:
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def open_session(file: Path, threads: int | None = None) -> Any:
     """Check the ONNX graph and open an `onnxruntime.InferenceSession` on the CPU.
 
-    It uses as many threads as this process may have cores, as MindSpore does.
+    Args:
+        file: the graph.
+        threads: that one call uses; None for one on each core that this process may use, as MindSpore does.
 
     Raises:
         InputError: ONNX Runtime isn't installed, the graph is unsafe, or it can't be loaded.
@@ -26,7 +33,7 @@ def open_session(file: Path) -> Any:
             f'{file}: ONNX graphs need the packages onnx and onnxruntime; pip install "evalkit[onnx]"'
         ) from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = available_cores() if threads is None else threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERROR
     # Not session.set_denormal_as_zero: it changes the floating-point mode of this whole process, ours and the caller's.

@@ -6,6 +6,7 @@ the answers (classes, views, sums, metrics) is computed anew each time.
 """
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import orjson
 
 from evalkit.backends.base import Backend, IntArray, RowStats
-from evalkit.backends.choice import BackendName, backend_class, open_backend
+from evalkit.backends.choice import BackendName, backend_class, open_backend, parallel_calls
 from evalkit.bundle import Bundle
 from evalkit.cache.identity import scoring_identity
 from evalkit.cache.store import CacheUnusableError, Entry, ResultCache, cache_file
@@ -78,11 +79,13 @@ class CachedBackend:
         self.model_digest = bundle.model_digest
         self.max_length = bundle.model.max_length
         self.vocab_size = bundle.model.vocab_size
-        self.any_thread: bool = getattr(backend_class(name), "any_thread", False)
+        self.parallel_calls = parallel_calls(name)
         self.reused = self.computed = 0
         self._asked: tuple[BackendName, Bundle] = (name, bundle)
         self._backend: Backend | None = None
         self._cache = cache
+        # Held but for the backend's own work: several calls may run at once.
+        self._lock = threading.Lock()
         # Why the cache is no longer used, in words.
         self._trouble = ""
         self._identity = identity
@@ -93,16 +96,18 @@ class CachedBackend:
     ) -> RowStats:
         """See `Backend.score`."""
         key = self._key(token_ids, targets, positions, segments)
-        found = self._look_up(key, token_ids.shape)
-        if found is not None:
-            self.reused += 1
-            return found
-        if self._backend is None:
-            self._backend = open_backend(*self._asked)
+        with self._lock:
+            found = self._look_up(key, token_ids.shape)
+            if found is not None:
+                self.reused += 1
+                return found
+            if self._backend is None:
+                self._backend = open_backend(*self._asked)
         stats = self._backend.score(token_ids, targets, positions, segments)
-        self.computed += 1
-        if all(np.isfinite(getattr(stats, name)[segments != 0]).all() for name in _FINITE):
-            self._keep(key, stats)
+        with self._lock:
+            self.computed += 1
+            if all(np.isfinite(getattr(stats, name)[segments != 0]).all() for name in _FINITE):
+                self._keep(key, stats)
         return stats
 
     def summary(self) -> str:

@@ -10,6 +10,7 @@ from evalkit.gate.pairing import KINDS, Pairing, pair
 from evalkit.metrics.context import MetricContext
 from evalkit.metrics.estimators import MetricKey, NamedEstimator
 from evalkit.metrics.evaluate import build_estimators
+from evalkit.metrics.resampled import SLICE
 from evalkit.metrics.result import Interval, MetricResult
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.results_io import Results
@@ -91,7 +92,7 @@ def _compared(
         relative=_difference(changes.get("relative"), problem),
         n=0 if absolute is None else absolute.n,
         clusters=0 if absolute is None else absolute.clusters,
-        coverage=_coverage(metric, ours, theirs, pairing),
+        coverage=_coverage(metric, ours, theirs, pairing, ctx),
         signature=metric.signature,
         baseline_signature=other.signature,
         action=metric.action,
@@ -146,10 +147,16 @@ def _wider(interval: Interval | None, by: float) -> Interval | None:
 
 
 def _coverage(
-    metric: MetricResult, ours: NamedEstimator | None, theirs: NamedEstimator | None, pairing: Pairing
+    metric: MetricResult,
+    ours: NamedEstimator | None,
+    theirs: NamedEstimator | None,
+    pairing: Pairing,
+    ctx: MetricContext,
 ) -> float | None:
     """The smallest of: paired among planned, and what each model's metric covers of the paired samples."""
-    shares = [pairing.coverage(evidence_kinds(metric.name), metric.slice)]
+    # Re-weighted texts are all texts.
+    tag = None if ctx.resample is not None and metric.slice == SLICE else metric.slice
+    shares = [pairing.coverage(evidence_kinds(metric.name), tag)]
     shares += [named.coverage for named in (ours, theirs) if named is not None]
     known = [share for share in shares if share is not None]
     return min(known) if len(known) == len(shares) else None

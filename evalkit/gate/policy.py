@@ -1,5 +1,6 @@
 """The release policy: read from its file, checked against the registry, named by its digest."""
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,13 @@ def rule_problem(
         if declared is None:
             return None
         if rule.metric not in declared:
-            known = ", ".join(declared) or "none"
-            return (("metric",), f"the scenario doesn't declare {rule.metric} (it declares: {known})")
+            near = difflib.get_close_matches(rule.metric, declared, n=3, cutoff=0.6)
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else f"it declares: {', '.join(declared) or 'none'}"
+            )
+            return (("metric",), f"the scenario doesn't declare {rule.metric} ({hint})")
     try:
         spec = (declared or {}).get(rule.metric) or spec_for(rule.metric)
     except InputError as error:

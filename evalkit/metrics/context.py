@@ -1,7 +1,7 @@
 """What metrics need to know beside the evidence."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,44 @@ class BusinessSetup:
 
 
 @dataclass(frozen=True)
+class RobustnessSetup:
+    """A perturbation under which the texts are measured again: robustness/<name>/<metric>.
+
+    Attributes:
+        effect: respelt (the same content), added, removed or altered content; the first two keep the meaning.
+        digest: of what it does.
+        description: of its settings, for people.
+    """
+
+    name: str
+    effect: Literal["respelt", "added", "removed", "altered"]
+    digest: str
+    description: str
+
+    @property
+    def keeps_meaning(self) -> bool:
+        """Whether everything that the text said is still said."""
+        return self.effect in ("respelt", "added")
+
+
+@dataclass(frozen=True)
+class ResampleSetup:
+    """The texts re-weighted to other traffic: the slice `resampled`.
+
+    Attributes:
+        weights: of each text that can be scored, by sample id.
+        digest: of target, features and settings; part of the signature of every re-weighted number.
+        problem: why no number follows from the weights, else None.
+        details: effective sample size, uncovered mass, distances; see `evalkit.resampling.reweighting.Reweighting`.
+    """
+
+    weights: dict[str, float]
+    digest: str
+    problem: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class MetricContext:
     """Settings of one evaluation of the evidence.
 
@@ -145,6 +183,8 @@ class MetricContext:
         within: share-within-budget questions of the policy: (metric name, milliseconds).
         slices: tags that rules ask for.
         views, classes, own, business: what the scenario adds to the metrics.
+        robustness: perturbations under which the texts are measured again.
+        resample: how the texts are re-weighted, or None.
     """
 
     confidence: float
@@ -160,3 +200,5 @@ class MetricContext:
     classes: tuple[ClassSetup, ...] = ()
     own: tuple[OwnSetup, ...] = ()
     business: tuple[BusinessSetup, ...] = ()
+    robustness: tuple[RobustnessSetup, ...] = ()
+    resample: ResampleSetup | None = None

@@ -15,6 +15,8 @@ from evalkit.metrics import (
     logits,
     own,
     perplexity,
+    resampled,
+    robustness,
     token_calibration,
 )
 from evalkit.metrics.context import MetricContext
@@ -25,7 +27,16 @@ from evalkit.metrics.spec import BUSINESS_PREFIX, MetricSpec
 from evalkit.runs.evidence import Evidence
 from evalkit.statistics.intervals import Question, Uncertainty, delta_error, uncertainties
 
-_FAMILIES = (perplexity, logits, token_calibration, classification, calibration, dialogue, latency)
+_FAMILIES = (
+    perplexity,
+    logits,
+    token_calibration,
+    classification,
+    calibration,
+    dialogue,
+    latency,
+    robustness,
+)
 
 
 def build_estimators(
@@ -48,6 +59,8 @@ def build_estimators(
         raise InputError(f"evidence: {kind} {sample_id!r} is recorded twice; the evidence is damaged")
     measured = [named for family in _FAMILIES for named in family.estimators(evidence, context)]
     measured += own.estimators(evidence, context, declared.own)
+    if context.resample is not None:
+        measured += resampled.estimators(evidence, context, context.resample, declared.own)
     return measured + business.estimators(context, measured, declared.mappings, declared.spec)
 
 
@@ -127,13 +140,20 @@ def _result(
         direction=spec.direction,
         n=0 if estimator is None else estimator.n,
         clusters=0 if estimator is None else len(estimator.clusters),
-        signature=context.signatures.get(spec.family, ""),
+        signature=_signature(named, spec, context),
         coverage=named.coverage,
         interval=None if answer is None else _widened(answer.interval, named, spec),
         bounds=None if answer is None else _widened(answer.bounds, named, spec),
         action=spec.action,
         details=details,
     )
+
+
+def _signature(named: NamedEstimator, spec: MetricSpec, context: MetricContext) -> str:
+    base = context.signatures.get(spec.family, "")
+    if context.resample is None or named.slice != resampled.SLICE:
+        return base
+    return f"{base}|{resampled.signature(context.resample)}"
 
 
 def _widened(interval: Interval | None, named: NamedEstimator, spec: MetricSpec) -> Interval | None:

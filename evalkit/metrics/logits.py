@@ -26,11 +26,12 @@ def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimato
         named
         for sums in text_slices(evidence, context)
         for name in (None, *sums.classes)
-        for named in _of_class(sums, name)
+        for named in of_tokens(sums, name)
     ]
 
 
-def _of_class(sums: TextSums, name: str | None) -> list[NamedEstimator]:
+def of_tokens(sums: TextSums, name: str | None) -> list[NamedEstimator]:
+    """logits/* of the tokens of one class, of all where it is None."""
     suffix = "" if name is None else f"/{name}"
     tokens = sums.class_column(name, "tokens")
     found = [

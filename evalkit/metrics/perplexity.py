@@ -20,11 +20,12 @@ def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimato
     return [
         named
         for sums in text_slices(evidence, context)
-        for named in (*_of_slice(sums), *(_of_view(sums, view) for view in context.views))
+        for named in (*of_texts(sums), *(_of_view(sums, view) for view in context.views))
     ]
 
 
-def _of_slice(sums: TextSums) -> list[NamedEstimator]:
+def of_texts(sums: TextSums) -> list[NamedEstimator]:
+    """perplexity/*, bits_per_byte and rate/oov of some texts, views left out."""
     nll, tokens, size = sums.column("nll"), sums.column("scored"), sums.column("bytes_scored")
     found = [
         sums.ratio("perplexity/token", nll, tokens, "exp", details=_oddities(sums)),

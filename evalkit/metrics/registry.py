@@ -5,8 +5,10 @@ import math
 from collections.abc import Sequence
 
 from evalkit.errors import InputError
+from evalkit.metrics.context import RobustnessSetup
 from evalkit.metrics.estimators import IntervalMethod
 from evalkit.metrics.result import Direction
+from evalkit.metrics.robustness_specs import declared_robustness, parse_robustness
 from evalkit.metrics.spec import Family, MetricSpec
 
 # The partition of tokens: the words of the precedence, then the frequency bands, then what no rule reaches.
@@ -318,13 +320,18 @@ def metric_names() -> tuple[str, ...]:
     return tuple(_BY_NAME)
 
 
+def robustness_specs(setups: Sequence[RobustnessSetup]) -> dict[str, MetricSpec]:
+    """The declaration of every metric under the perturbations of a scenario."""
+    return declared_robustness(setups, _BY_NAME)
+
+
 def spec_for(name: str) -> MetricSpec:
     """The declaration of `name`.
 
     Raises:
         InputError: no metric has this name; the nearest names are given.
     """
-    spec = _BY_NAME.get(name)
+    spec = _BY_NAME.get(name) or parse_robustness(name, _BY_NAME)
     if spec is not None:
         return spec
     near = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)

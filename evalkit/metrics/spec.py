@@ -14,7 +14,8 @@ Family = Literal["text", "bytes", "words", "risk", "calibration", "cost", "dialo
 VIEW_PREFIX = "perplexity/view/"
 OWN_PREFIX = "own/"
 BUSINESS_PREFIX = "business/"
-_DECLARED_PREFIXES = (VIEW_PREFIX, OWN_PREFIX, BUSINESS_PREFIX)
+ROBUSTNESS_PREFIX = "robustness/"
+_DECLARED_PREFIXES = (VIEW_PREFIX, OWN_PREFIX, BUSINESS_PREFIX, ROBUSTNESS_PREFIX)
 
 
 def is_declared(name: str) -> bool:

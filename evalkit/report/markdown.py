@@ -41,6 +41,7 @@ def _lines(view: ReportView) -> Iterator[str]:
         yield f"> {escape(notice)}"
     yield from _rules(view)
     yield from _figures(view)
+    yield from _robustness(view)
     yield from _dialogues(view)
     for side, sentence in view.conserved:
         yield ""
@@ -91,6 +92,31 @@ def _figures(view: ReportView) -> Iterator[str]:
         change = f"{figure.change.value} ({figure.change.word})" if figure.change else ""
         cells = [f"{figure.label} ({figure.name})", figure.value, figure.interval, figure.baseline, change]
         yield "| " + " | ".join(escape(cell) for cell in cells) + " |"
+
+
+def _robustness(view: ReportView) -> Iterator[str]:
+    if not view.robustness:
+        return
+    yield ""
+    yield "### Robustness"
+    yield ""
+    yield "Paired differences to the clean texts."
+    yield ""
+    yield "| perturbation | metric | difference | interval | clean → perturbed | baseline | worst slice |"
+    yield "|---|---|---:|---:|---:|---:|---|"
+    for block in view.robustness:
+        warning = f"; {block.warning}" if block.warning else ""
+        for row in block.rows:
+            cells = [
+                f"{block.name} ({block.changed}{warning})",
+                row.metric,
+                row.change,
+                row.reason or row.interval,
+                f"{row.clean} → {row.perturbed}",
+                row.baseline,
+                row.worst,
+            ]
+            yield "| " + " | ".join(escape(cell) for cell in cells) + " |"
 
 
 def _dialogues(view: ReportView) -> Iterator[str]:

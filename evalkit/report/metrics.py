@@ -11,6 +11,7 @@ from evalkit.metrics.result import Interval, MetricResult
 from evalkit.report import numbers
 from evalkit.report.changes import ChangeView, change_view, key_name
 from evalkit.report.charts import Dot, Mark, Scale, axis, strip
+from evalkit.report.resampling import resampling_notes
 from evalkit.report.source import ReportSource
 
 _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
@@ -18,7 +19,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("risk", "Risk decisions", ("risk",)),
     ("language", "Perplexity by token class", ("perplexity", "bits_per_byte", "rate")),
     ("latency", "Latency and cache", ("latency", "cache")),
-    ("tokens", "Token statistics and calibration", ("logits", "calibration", "robustness")),
+    ("tokens", "Token statistics and calibration", ("logits", "calibration")),
 )
 
 _HEADLINES = {
@@ -100,7 +101,8 @@ def figures(source: ReportSource) -> list[Figure]:
 
 def sections(source: ReportSource) -> list[MetricSection]:
     """Every metric of the run, by section and unit, in the order of the results."""
-    known = {first for _, _, firsts in _SECTIONS for first in firsts}
+    # What is measured under perturbations has a table of its own.
+    known = {"robustness", *(first for _, _, firsts in _SECTIONS for first in firsts)}
     found = []
     for anchor, title, firsts in _SECTIONS:
         last = anchor == _SECTIONS[-1][0]
@@ -229,6 +231,7 @@ def _notes(metric: MetricResult) -> tuple[str, ...]:
     outliers = metric.details.get("surprise_outliers")
     if isinstance(outliers, dict) and outliers.get("count"):
         notes.append(f"{numbers.count(outliers['count'])} texts far from the others")
+    notes += resampling_notes(metric.details)
     for entry in metric.details.get("within") or ():
         if isinstance(entry, dict) and isinstance(entry.get("ms"), int | float):
             notes.append(f"{numbers.number(entry.get('share'), 'share')} within {entry['ms']:g} ms")

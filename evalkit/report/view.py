@@ -10,6 +10,7 @@ from evalkit.report.conservation import conservation_sentence
 from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
 from evalkit.report.reliability import ReliabilityCurve, reliability_curves
+from evalkit.report.robustness import RobustnessBlock, robustness_blocks
 from evalkit.report.rules import SYMBOLS, RuleView, rule_views
 from evalkit.report.samples import SampleView, worst_samples
 from evalkit.report.source import ReportSource
@@ -72,6 +73,7 @@ class ReportView:
     figures: tuple[Figure, ...]
     sections: tuple[MetricSection, ...]
     reliability: tuple[ReliabilityCurve, ...]
+    robustness: tuple[RobustnessBlock, ...]
     changes: tuple[ChangeBlock, ...]
     has_baseline: bool
     interval_confidence: str
@@ -98,6 +100,7 @@ def build_view(source: ReportSource) -> ReportView:
         figures=tuple(figures(source)),
         sections=tuple(sections(source)),
         reliability=tuple(reliability_curves(source)),
+        robustness=tuple(robustness_blocks(source)),
         changes=tuple(change_blocks(source)),
         has_baseline=source.baseline_results is not None,
         interval_confidence=_interval_confidence(results),
@@ -181,7 +184,7 @@ def _unwatched_regressions(source: ReportSource) -> Iterator[str]:
         return
     watched = set() if source.verdict is None else {rule.metric for rule in source.verdict.rules}
     for compared in source.comparison.metrics:
-        single_tokens = compared.name.startswith(("logits/", "calibration/top1_"))
+        single_tokens = compared.name.startswith(("logits/", "calibration/top1_", "robustness/"))
         if compared.slice is None and compared.name not in watched and not single_tokens:
             change = change_view(compared)
             if change.tone == "worse":

@@ -55,6 +55,7 @@ _TEXTS = frozenset(
         "reason",
         "target",
         "part",
+        "perturbation",
         "text",
         "dialogue_id",
         "turn_id",

@@ -5,7 +5,7 @@ finds nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,13 @@ from evalkit.bundle import Bundle
 from evalkit.cache.backend import cached_backend
 from evalkit.console import Progress, say
 from evalkit.errors import InputError
+from evalkit.runs.completeness import check_whole
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import in_order, read_evidence, write_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.journal import Journal, JournalContent, reopen_journals
 from evalkit.runs.logits_io import keep_raw_logits
+from evalkit.runs.perturbed import OnRecords, ScoreItems, score_perturbed
 from evalkit.runs.records import SampleRecord, TurnRecord, WindowRecord
 from evalkit.runs.served import score_whole_texts
 from evalkit.runs.setup import ModelSetup, RunSetup
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from evalkit.replay.runner import TrialId
     from evalkit.replay.trial import ReplaySettings
     from evalkit.scoring.text_records import TokenRows
+    from evalkit.scoring.texts import TextItem
 
 
 def measure(
@@ -63,7 +66,7 @@ def measure(
     # Both files are written at the very end and appear whole, so both together say that the model is done.
     if folder.samples(model.side).is_file() and folder.turns(model.side).is_file():
         evidence = read_evidence(folder, model.side)
-        _check_whole(setup, evidence, folder.evidence(model.side))
+        check_whole(setup, evidence, folder.evidence(model.side))
     else:
         done = reopen_journals(journals.paths)
         if keep_tokens:
@@ -71,7 +74,7 @@ def measure(
         _score(setup, model, done, progress, journals, keep_tokens, cache_run_id)
         _replay(setup, model, done, progress, sandbox_address, journals.turns)
         evidence = in_order(done.samples.values(), done.turns.values())
-        _check_whole(setup, evidence, folder.evidence(model.side))
+        check_whole(setup, evidence, folder.evidence(model.side))
         if keep_tokens:
             write_tokens(folder.tokens(model.side), journals.tokens, model.classifier.names)
         if keep_logits:
@@ -117,8 +120,9 @@ def _score(
     from evalkit.scoring.decisions import score_decisions
     from evalkit.scoring.scorer import DoneTexts, score_texts
 
-    planned = len(setup.texts) + len(setup.decisions)
-    ids = {kind: frozenset(key for found, key in done.samples if found == kind) for kind in ("text", "risk")}
+    planned = len(setup.texts) * (1 + len(setup.perturbed)) + len(setup.decisions)
+    kinds = ("text", "risk", "perturbed")
+    ids = {kind: frozenset(key for found, key in done.samples if found == kind) for kind in kinds}
     if planned == sum(map(len, ids.values())):
         return
     task = progress.start(f"{model.side}: scoring", planned)
@@ -142,11 +146,27 @@ def _score(
         def advance(steps: int) -> None:
             progress.advance(task, steps)
 
+        def keep_perturbed(score: ScoreItems) -> None:
+            clean = {key: record for (kind, key), record in done.samples.items() if kind == "text"}
+
+            def take(batch: Sequence[SampleRecord]) -> None:
+                keep(batch)
+                advance(len(batch))
+
+            for texts in setup.perturbed:
+                score_perturbed(texts, clean, score, take, ids["perturbed"])
+
         risk = setup.loaded.scenario.risk
         tokenizer = model.model.tokenizer
         if tokenizer is None or model.window is None:
             score_whole_texts(
-                setup, model, ids, keep, on_tokens=rows.append if keep_tokens else None, progress=advance
+                setup,
+                model,
+                ids,
+                keep,
+                on_tokens=rows.append if keep_tokens else None,
+                progress=advance,
+                on_texts=keep_perturbed,
             )
             return
         backend = stack.enter_context(_open_backend(setup, model, cache_run_id))
@@ -163,6 +183,21 @@ def _score(
                 progress=advance,
                 done=DoneTexts(ids["text"], done.windows),
             )
+
+        def score_changed(items: "Sequence[TextItem]", finished: Collection[str], take: OnRecords) -> None:
+            assert tokenizer is not None and model.window is not None
+            score_texts(
+                items,
+                tokenizer,
+                backend,
+                model.window,
+                model.classifier,
+                on_records=take,
+                # Without windows of an earlier attempt: those of a long text could be of another perturbation.
+                done=DoneTexts(frozenset(finished)),
+            )
+
+        keep_perturbed(score_changed)
         if risk is not None:
             score_decisions(
                 setup.decisions,
@@ -280,30 +315,3 @@ def _finished_trials(done: JournalContent) -> "set[TrialId]":
         if len(turns) == turns[0].dialogue_turns
         and all(turn.status != "infrastructure_fault" for turn in turns)
     }
-
-
-def _check_whole(setup: RunSetup, evidence: Evidence, place: Path) -> None:
-    """Every planned text, decision and turn has its one record, and there is no other."""
-    spec = setup.loaded.scenario.dialogues
-    planned: dict[str, set[object]] = {
-        "text": {item.sample_id for item in setup.texts},
-        "risk": {item.sample_id for item in setup.decisions},
-        "turn": {
-            (item.dialogue.id, trial, index)
-            for item in setup.loaded.dialogues
-            for trial in range(0 if spec is None else spec.trials)
-            for index in range(len(item.dialogue.turns))
-        },
-    }
-    recorded: dict[str, set[object]] = {
-        "text": {record.sample_id for record in evidence.samples if record.kind == "text"},
-        "risk": {record.sample_id for record in evidence.samples if record.kind == "risk"},
-        "turn": {(turn.dialogue_id, turn.trial, turn.turn_index) for turn in evidence.turns},
-    }
-    for kind, wanted in planned.items():
-        differing = wanted ^ recorded[kind]
-        if differing:
-            raise InputError(
-                f"{place}: {len(differing)} records of kind {kind} are missing or too many (e.g. "
-                f"{sorted(map(str, differing))[0]}); the evidence is damaged, start the run anew"
-            )

@@ -25,7 +25,9 @@ from evalkit.metrics.context import (
     History,
     MetricContext,
     OwnSetup,
+    ResampleSetup,
     RiskSetup,
+    RobustnessSetup,
     ViewSetup,
 )
 from evalkit.runs.folder import RunFolder, Side
@@ -133,7 +135,11 @@ def context_from_plan(plan: dict[str, Any], side: Side = "candidate") -> MetricC
         stored["classes"] = tuple(ClassSetup(**one) for one in stored["classes"])
         stored["own"] = tuple(OwnSetup(**metric) for metric in stored["own"])
         stored["business"] = tuple(map(_business_setup, stored["business"]))
-        return MetricContext(risk=risk, dialogues=dialogues, **stored)
+        stored["robustness"] = tuple(RobustnessSetup(**one) for one in stored["robustness"])
+        resample = stored.pop("resample")
+        if resample is not None:
+            resample = ResampleSetup(**resample)
+        return MetricContext(risk=risk, dialogues=dialogues, resample=resample, **stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"plan.json: measurement: {error}; the file is damaged or of another version"

@@ -32,7 +32,14 @@ def build_plan(setup: RunSetup, inputs: dict[str, Any], *, run_id: str, created:
         "policy_sha256": None if loaded.policy is None else policy_digest(loaded.policy),
         "candidate": describe_model(models["candidate"].model),
         "baseline": describe_model(models["baseline"].model) if "baseline" in models else None,
-        "data": data_digests(loaded),
+        "data": {
+            **data_digests(loaded),
+            **(
+                {"perturbed": {one.setup.name: one.digest for one in setup.perturbed}}
+                if setup.perturbed
+                else {}
+            ),
+        },
         # Of bundles; other models have their own.
         "backend": {"name": setup.backend, "precision": "fp32", "device": "CPU"}
         if any(isinstance(model.model, Bundle) for model in setup.models)

@@ -6,6 +6,7 @@ from pathlib import Path
 from evalkit.gate.families import evidence_kinds
 from evalkit.gate.power import Pilot, RulePower, Units, power_of_rules
 from evalkit.metrics.context import DialogueSetup
+from evalkit.metrics.resampled import SLICE
 from evalkit.runs.derive import derive
 from evalkit.runs.folder import RunFolder
 from evalkit.scenario.dialogue import Dialogue
@@ -42,6 +43,7 @@ class _Counter:
     def __init__(self, loaded: LoadedScenario) -> None:
         risk = loaded.scenario.risk
         self._texts: Sequence[TextItem] = () if loaded.text_data is None else read_texts(loaded.text_data)
+        self._resampled = loaded.resample is not None
         self._judged: list[DecisionItem] = []
         self._high_risk = None if risk is None else risk.high_risk
         if risk is not None and loaded.risk_data is not None:
@@ -54,6 +56,9 @@ class _Counter:
     def __call__(self, rule: Rule) -> Units:
         """See `evalkit.gate.power.UnitCounter`."""
         kinds = evidence_kinds(rule.metric)
+        if kinds == ("text",) and self._resampled and rule.slice == SLICE:
+            reason = "how many texts the weights are worth isn't known before a run"
+            return Units(None, "re-weighted clusters of texts", reason=reason)
         if kinds == ("text",):
             wanted = {item.cluster for item in self._texts if rule.slice is None or rule.slice in item.tags}
             return Units(len(wanted), "clusters of texts")

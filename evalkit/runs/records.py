@@ -39,11 +39,11 @@ class ClassSums:
 
 @dataclass(frozen=True, slots=True)
 class SampleRecord:
-    """One text (kind "text") or one labelled decision (kind "risk").
+    """One text (kind "text"), one labelled decision (kind "risk"), or one text under a perturbation (kind "perturbed").
 
     Attributes:
-        sample_id: the user's id, unique in its data file.
-        kind: text or risk.
+        sample_id: the user's id, unique in its data file; of a perturbed text that with `<perturbation>/` before it.
+        kind: text, risk or perturbed.
         digest: SHA-256 of the text (of prompt and target for a decision).
         cluster: samples of one cluster are not independent; its own id where the data names none.
         status, reason: anything but ok stays out of the sums and is counted by status.
@@ -62,7 +62,7 @@ class SampleRecord:
     """
 
     sample_id: str
-    kind: Literal["text", "risk"]
+    kind: Literal["text", "risk", "perturbed"]
     digest: str
     cluster: str
     status: SampleStatus
@@ -86,6 +86,12 @@ class SampleRecord:
     from_cache: bool = False
     cache_runs: list[str] = field(default_factory=list)
     elapsed_ns: int = 0
+    perturbation: str | None = None
+
+    @property
+    def source_id(self) -> str:
+        """The user's id of the text, of a perturbed one too."""
+        return self.sample_id if self.perturbation is None else self.sample_id[len(self.perturbation) + 1 :]
 
 
 @dataclass(frozen=True, eq=False)

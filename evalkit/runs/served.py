@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 
 from evalkit.backends.models import ServedModel
 from evalkit.errors import IncompleteError, InputError
+from evalkit.runs.perturbed import OnRecords, ScoreItems
 from evalkit.runs.records import SampleRecord
 from evalkit.runs.setup import ModelSetup, RunSetup
 
 if TYPE_CHECKING:
     from evalkit.scoring.text_records import TokenRows
+    from evalkit.scoring.texts import TextItem
 
 
 def check_endpoints(setup: RunSetup) -> None:
@@ -36,6 +38,7 @@ def score_whole_texts(
     *,
     on_tokens: "Callable[[TokenRows], None] | None",
     progress: Callable[[int], None],
+    on_texts: Callable[[ScoreItems], None],
 ) -> None:
     """Score a run's texts and decisions with a served model whose tokenizer isn't known.
 
@@ -43,6 +46,7 @@ def score_whole_texts(
         setup, model: of the run.
         done: ids of what is done, by kind.
         on_records, on_tokens, progress: as in `evalkit.scoring.scorer.score_texts`.
+        on_texts: called when the texts are done, with what scores further ones.
 
     Raises:
         IncompleteError: the endpoint doesn't answer any more.
@@ -61,6 +65,11 @@ def score_whole_texts(
             progress=progress,
             done=done["text"],
         )
+
+    def score_more(items: "Sequence[TextItem]", finished: Collection[str], take: OnRecords) -> None:
+        score_served_texts(items, endpoint, model.classifier, on_records=take, done=finished)
+
+    on_texts(score_more)
     risk = setup.loaded.scenario.risk
     if risk is not None:
         score_served_decisions(

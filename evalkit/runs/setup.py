@@ -2,21 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from evalkit.backends.choice import DEFAULT, BackendName
 from evalkit.backends.models import MeasuredModel
 from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
-from evalkit.metrics.context import MetricContext, RiskSetup
+from evalkit.metrics.context import MetricContext, ResampleSetup, RiskSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file, no_counts
 from evalkit.metrics.declared import declared_signatures
 from evalkit.metrics.glossary import read_glossary
+from evalkit.metrics.robustness_specs import robustness_signatures
 from evalkit.metrics.segmenter import jieba_words
 from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
 from evalkit.metrics.token_classes import TokenClassifier, build_classifier
 from evalkit.metrics.words import WordRule
+from evalkit.perturbations.perturbation import PerturbedTexts, perturbed
+from evalkit.resampling.setup import resample_setup
 from evalkit.runs.folder import Side
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.schema import Classes, Window
@@ -24,6 +27,7 @@ from evalkit.scenario.setup import dialogue_setup
 from evalkit.scoring.decisions import DecisionItem, read_decisions
 from evalkit.scoring.texts import TextItem, read_texts
 from evalkit.scoring.windows import resolve_window
+from evalkit.tokenization import TextTokenizer
 
 _DEFAULT_CONFIDENCE = 0.95
 
@@ -49,6 +53,7 @@ class RunSetup:
 
     Attributes:
         texts, decisions: empty where the scenario has none.
+        perturbed: the texts again, under each perturbation.
         models: the candidate first.
         backend: what scores their graphs.
     """
@@ -58,6 +63,7 @@ class RunSetup:
     decisions: tuple[DecisionItem, ...]
     models: tuple[ModelSetup, ...]
     backend: BackendName
+    perturbed: tuple[PerturbedTexts, ...] = ()
 
 
 def prepare(
@@ -78,14 +84,20 @@ def prepare(
     sides: list[tuple[Side, MeasuredModel]] = [("candidate", candidate)]
     if baseline is not None:
         sides.append(("baseline", baseline))
+    texts = () if loaded.text_data is None else tuple(read_texts(loaded.text_data))
+    resample = _resample(loaded, texts, candidate, terms)
     return RunSetup(
         loaded=loaded,
-        texts=() if loaded.text_data is None else tuple(read_texts(loaded.text_data)),
+        texts=texts,
         decisions=()
         if loaded.risk_data is None or scenario.risk is None
         else tuple(read_decisions(loaded.risk_data, scenario.risk.labels)),
-        models=tuple(_model_setup(side, model, loaded, counts, terms) for side, model in sides),
+        models=tuple(
+            ModelSetup(side, model, *measurement_of(model, loaded, counts, terms, resample))
+            for side, model in sides
+        ),
         backend=backend,
+        perturbed=tuple(perturbed(one, texts, scenario.seed) for one in loaded.additions.robustness),
     )
 
 
@@ -96,6 +108,7 @@ def data_digests(loaded: LoadedScenario) -> dict[str, Any]:
         "counts": loaded.counts_file,
         "glossary": loaded.glossary,
         "risk": loaded.risk_data,
+        "resample": None if loaded.resample is None else loaded.resample.target,
     }
     digests: dict[str, Any] = {name: sha256_file(path) for name, path in named.items() if path is not None}
     if loaded.dialogue_files:
@@ -143,7 +156,26 @@ class _NoVocabulary:
     unknown_ids: frozenset[int] = frozenset()
 
 
-def _window(model: MeasuredModel, loaded: LoadedScenario) -> Window | None:
+class ScoredModel(Protocol):
+    """What fixes how a model's texts are measured."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None: ...
+
+    @property
+    def tokenizer_sha256(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def max_length(self) -> int | None: ...
+
+
+def _window(model: ScoredModel, loaded: LoadedScenario) -> Window | None:
     asked = None if loaded.scenario.text is None else loaded.scenario.text.window
     if model.max_length is not None:
         try:
@@ -158,9 +190,44 @@ def _window(model: MeasuredModel, loaded: LoadedScenario) -> Window | None:
     return None
 
 
-def _model_setup(
-    side: Side, model: MeasuredModel, loaded: LoadedScenario, counts: Counts, terms: Sequence[str] | None
-) -> ModelSetup:
+def _resample(
+    loaded: LoadedScenario,
+    texts: Sequence[TextItem],
+    candidate: MeasuredModel,
+    terms: Sequence[str] | None,
+) -> ResampleSetup | None:
+    """Weights of the texts. Both models share them, made by the candidate's tokenizer, so that a change is one of the models."""
+    text, resample = loaded.scenario.text, loaded.resample
+    if text is None or text.resample is None or resample is None:
+        return None
+    spec = text.resample
+    target = read_texts(resample.target)
+    try:
+        features = resample.features(candidate.tokenizer, candidate.tokenizer_sha256, terms)
+        return resample_setup(features, texts, target, spec, loaded.scenario.seed)
+    except InputError as error:
+        raise loaded.error(("text", "resample"), str(error)) from None
+
+
+def measurement_of(
+    model: ScoredModel,
+    loaded: LoadedScenario,
+    counts: Counts,
+    terms: Sequence[str] | None,
+    resample: ResampleSetup | None = None,
+) -> tuple[Window | None, TokenClassifier, MetricContext]:
+    """Window, token classes and metric settings of a model under a scenario.
+
+    Args:
+        model: that is measured.
+        loaded: the scenario.
+        counts: the pinned frequencies.
+        terms: of the glossary, or None.
+        resample: how the texts are re-weighted, or None.
+
+    Raises:
+        InputError: the scenario's window doesn't fit the model, or a package is missing.
+    """
     scenario = loaded.scenario
     classes = Classes() if scenario.text is None else scenario.text.classes
     classifier = build_classifier(
@@ -185,6 +252,8 @@ def _model_setup(
         flow_digest = None if loaded.flow is None else loaded.flow.digest
         signatures["dialogue"] = dialogue_signature(scenario.dialogues, flow_digest)
     signatures |= declared_signatures(signatures, added.declared, added.views, added.own, added.business)
+    setups = tuple(one.setup for one in added.robustness)
+    signatures |= robustness_signatures(signatures, setups)
     risk = scenario.risk
     context = MetricContext(
         confidence=_DEFAULT_CONFIDENCE if loaded.policy is None else loaded.policy.confidence,
@@ -207,8 +276,10 @@ def _model_setup(
         classes=tuple(setup for setup, _ in added.classes),
         own=added.own,
         business=added.business,
+        robustness=setups,
+        resample=resample,
     )
-    return ModelSetup(side, model, window, replace(classifier, views=added.span_views, words=words), context)
+    return window, replace(classifier, views=added.span_views, words=words), context
 
 
 def _word_rule(loaded: LoadedScenario) -> WordRule:

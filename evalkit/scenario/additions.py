@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,11 @@ from evalkit.metrics.history import read_history
 from evalkit.metrics.mapping import OwnMapping, load_mapping
 from evalkit.metrics.own import own_setup
 from evalkit.metrics.own_classes import OwnClass, load_class
+from evalkit.metrics.registry import robustness_specs
 from evalkit.metrics.spec import OWN_PREFIX
 from evalkit.metrics.views import SpanView, view_setup
+from evalkit.perturbations.perturbation import Perturbation, build_perturbation
+from evalkit.perturbations.schema import PerturbationSpec, files_of
 from evalkit.scenario.additions_schema import Business
 from evalkit.scenario.schema import Classes, Scenario
 from evalkit.yaml_source import FieldPath, YamlSource
@@ -30,6 +33,7 @@ class Additions:
         classes: token classes of the user: how each is set up, and its code.
         span_views: the views whose tokens are found while scoring.
         declared: their declarations.
+        robustness: perturbations of the texts.
     """
 
     modules: Path | None = None
@@ -39,6 +43,7 @@ class Additions:
     span_views: tuple[SpanView, ...] = ()
     declared: Declared = field(default_factory=Declared)
     classes: tuple[tuple[ClassSetup, OwnClass], ...] = ()
+    robustness: tuple[Perturbation, ...] = ()
 
     def identity(self) -> dict[str, Any]:
         """What they are, by content, for the scenario's digest."""
@@ -47,13 +52,14 @@ class Additions:
             "classes": [asdict(setup) for setup, _ in self.classes],
             "metrics": [asdict(metric) for metric in self.own],
             "business": [asdict(figure) for figure in self.business],
+            "robustness": [{"name": one.name, **one.identity} for one in self.robustness],
         }
 
 
 def read_additions(
     scenario: Scenario, source: YamlSource, file: Callable[[FieldPath, str], Path], folder: Path
 ) -> Additions:
-    """Read everything that `text.views`, `text.classes.own`, `metrics` and `business` refer to.
+    """Read everything that `text.views`, `text.classes.own`, `text.robustness`, `metrics` and `business` refer to.
 
     Args:
         scenario, source: the parsed file and its lines.
@@ -80,9 +86,15 @@ def read_additions(
             own.append(own_setup(reference, modules))
     with _named(source, ("metrics",)):
         declared = declare_metrics(views, [setup for setup, _ in classes], [metric for _, metric in own])
+    robustness = []
+    for index, perturbation in enumerate(scenario.text.robustness if scenario.text is not None else ()):
+        at: FieldPath = ("text", "robustness", index)
+        robustness.append(_perturbation(perturbation, source, at, file))
+    setups = [one.setup for one in robustness]
+    declared = replace(declared, specs={**declared.specs, **robustness_specs(setups)})
     business = []
     for index, spec in enumerate(scenario.business):
-        at: FieldPath = ("business", index)
+        at = ("business", index)
         figure, mapping = _figure(spec, source, at, file, modules)
         with _named(source, (*at, "from")):
             declared = add_figure(declared, figure, mapping)
@@ -95,6 +107,7 @@ def read_additions(
         tuple(span_views),
         declared,
         classes,
+        tuple(robustness),
     )
 
 
@@ -119,6 +132,14 @@ def _classes(
             message = f"no class of `own` is called {name} (there are: {known})"
             raise source.error((*at, "precedence", index), message)
     return tuple(loaded)
+
+
+def _perturbation(
+    spec: PerturbationSpec, source: YamlSource, at: FieldPath, file: Callable[[FieldPath, str], Path]
+) -> Perturbation:
+    files = {field: file((*at, *field), name) for field, name in files_of(spec)}
+    with _named(source, at):
+        return build_perturbation(spec, files)
 
 
 def _figure(

@@ -92,3 +92,24 @@ class Business(Strict):
         if (self.source == "dialogue/pass_hat_k") != (self.k is not None):
             raise ValueError("k goes with dialogue/pass_hat_k, and it needs it")
         return self
+
+
+class Resample(Strict):
+    """The texts re-weighted to look like the `target` texts: metrics of the slice `resampled`, beside the plain ones.
+
+    `size` draws so many texts by their weights instead. See `evalkit.resampling.reweighting.ReweightingSettings`.
+    """
+
+    target: str
+    features: list[Reference] = Field(default=["token_length", "entity_density"], min_length=1)
+    size: int | None = Field(default=None, ge=1)
+    method: Literal["raking", "classifier"] = "raking"
+    bins: int = Field(default=8, ge=2, le=100)
+    cap: float = Field(default=10.0, gt=1)
+    min_effective: float = Field(default=50.0, ge=1)
+    max_uncovered: float = Field(default=0.1, ge=0, lt=1)
+    max_distance: float = Field(default=0.15, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _features_once(self) -> "Resample":
+        return names_once(self, self.features, "features")

@@ -17,6 +17,7 @@ from evalkit.scenario.additions import Additions, read_additions
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues
 from evalkit.scenario.flow import LoadedFlow, load_flow
 from evalkit.scenario.model_schema import BundleRef, EndpointRef, OwnBackendRef
+from evalkit.scenario.resample import LoadedResample, read_resample
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
 from evalkit.yaml_source import FieldPath, YamlSource
 
@@ -40,6 +41,7 @@ class LoadedScenario:
         dialogues: their dialogues, sorted by id.
         additions: what the scenario adds to the metrics.
         candidate_model, baseline_model: models that aren't bundles; nothing is asked of them here.
+        resample: what the texts are re-weighted to, or None.
     """
 
     scenario: Scenario
@@ -58,6 +60,7 @@ class LoadedScenario:
     additions: Additions = field(default_factory=Additions)
     candidate_model: ServedModel | OwnModel | None = None
     baseline_model: ServedModel | OwnModel | None = None
+    resample: LoadedResample | None = None
 
     @property
     def name(self) -> str:
@@ -78,12 +81,16 @@ class LoadedScenario:
         """
         content: dict[str, Any] = self.scenario.model_dump(mode="json", exclude=_NOT_MEASURED)
         content["additions"] = self.additions.identity()
+        if self.scenario.text is not None:
+            del content["text"]["robustness"]  # an addition, whose files stand there by content
         if self.text_data is not None:
             content["text"]["data"] = sha256_file(self.text_data)
         if self.counts_file is not None:
             content["text"]["classes"]["counts"] = sha256_file(self.counts_file)
         if self.glossary is not None:
             content["text"]["classes"]["domain"]["glossary"] = sha256_file(self.glossary)
+        if self.resample is not None:
+            content["text"]["resample"].update(self.resample.identity())
         if self.risk_data is not None:
             content["risk"]["data"] = sha256_file(self.risk_data)
         if self.flow is not None:
@@ -132,6 +139,7 @@ def load_scenario(path: Path) -> LoadedScenario:
         additions=additions,
         candidate_model=reader.model("model", scenario.model, additions.modules),
         baseline_model=reader.model("baseline", scenario.baseline, additions.modules),
+        resample=read_resample(scenario, source, reader.file, additions.modules),
     )
 
 

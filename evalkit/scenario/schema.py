@@ -4,11 +4,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from evalkit.perturbations.schema import PerturbationSpec, label
 from evalkit.scenario.additions_schema import (
     Business,
     ClassName,
     Identifier,
     Reference,
+    Resample,
     Share,
     View,
     names_once,
@@ -90,9 +92,12 @@ class Text(_Strict):
     classes: Classes = Classes()
     words: Words = Words()
     views: list[View] = Field(default=[])
+    robustness: list[PerturbationSpec] = Field(default=[])
+    resample: Resample | None = None
 
     @model_validator(mode="after")
-    def _view_names_unique(self) -> "Text":
+    def _names_unique(self) -> "Text":
+        names_once(self, [label(spec) for spec in self.robustness], "robustness")
         return names_once(self, [view.name for view in self.views], "views")
 
 

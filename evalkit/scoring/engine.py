@@ -1,6 +1,7 @@
 """Token sequences in, statistics of every asked token out: windows are packed, scored, put together again."""
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -165,9 +166,9 @@ _Places = Sequence[Placement]
 def _scored(
     batches: Iterable[tuple[Batch, _Places]], backend: Backend
 ) -> Iterator[tuple[Batch, _Places, RowStats, int]]:
-    """Each batch with its statistics, and the nanoseconds that they took.
+    """Each batch in order with its statistics, and the nanoseconds that they took.
 
-    A backend that may be called from any thread scores the next batch while the caller makes records of the last one.
+    A backend that takes several calls at once scores the next batches while the caller makes records of the last one.
     """
 
     def score(batch: Batch) -> tuple[RowStats, int]:
@@ -175,19 +176,26 @@ def _scored(
         stats = backend.score(batch.token_ids, batch.targets, batch.positions, batch.segments)
         return stats, time.perf_counter_ns() - begin
 
-    if not getattr(backend, "any_thread", False):
+    calls = getattr(backend, "parallel_calls", 0)
+    if not calls:
         for batch, places in batches:
             yield batch, places, *score(batch)
         return
-    with ThreadPoolExecutor(1) as ahead:
-        waiting: list[tuple[Batch, _Places, Future[tuple[RowStats, int]]]] = []
-        for batch, places in batches:
-            waiting.append((batch, places, ahead.submit(score, batch)))
-            if len(waiting) > 1:
-                first, first_places, future = waiting.pop(0)
+    with ThreadPoolExecutor(calls) as pool:
+        waiting: deque[tuple[Batch, _Places, Future[tuple[RowStats, int]]]] = deque()
+        try:
+            for batch, places in batches:
+                waiting.append((batch, places, pool.submit(score, batch)))
+                if len(waiting) > calls:
+                    first, first_places, future = waiting.popleft()
+                    yield first, first_places, *future.result()
+            while waiting:
+                first, first_places, future = waiting.popleft()
                 yield first, first_places, *future.result()
-        for last, last_places, future in waiting:
-            yield last, last_places, *future.result()
+        finally:
+            # Nobody wants the rest where the caller stops or a batch fails.
+            for _, _, future in waiting:
+                future.cancel()
 
 
 def _is_missing(piece: Piece, open_sequences: dict[int, _Partial]) -> bool:

@@ -1,6 +1,5 @@
 """The scoring head: per-token statistics inside the graph, so that logits never travel to the host."""
 
-import numpy as np
 from mindspore import Tensor, dtype, nn, ops
 
 # Finite, so that no infinity enters a graph; below every centred float32 logit that a real model gives.
@@ -18,7 +17,9 @@ class ScoringHead(nn.Cell):  # type: ignore[misc]
     def __init__(self, vocab_size: int) -> None:
         super().__init__()
         self.sum = ops.ReduceSum()
-        self.token_ids = Tensor(np.arange(vocab_size, dtype=np.int32).reshape(1, -1))  # [1, V]
+        # On CPU it's several times faster than the maximum alone.
+        self.largest = ops.ArgMaxWithValue(axis=-1, keep_dims=True)
+        self.vocab_size = vocab_size
 
     def construct(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Statistics of N rows.
@@ -33,14 +34,13 @@ class ScoringHead(nn.Cell):  # type: ignore[misc]
             target's; top_id int32, the id of the largest logit, the smallest of equals.
         """
         logits = logits.astype(dtype.float32)
-        centred = logits - ops.amax(logits, -1, keepdims=True)  # [N, V], the largest is 0
+        top_id, largest = self.largest(logits)  # [N, 1] each
+        centred = logits - self._wide(largest)  # [N, V], the largest is 0
         column = targets.reshape(-1, 1)
         at_target = ops.gather_d(centred, 1, column)  # [N, 1]
-        others = ops.select(ops.equal(self.token_ids, column), ops.full_like(centred, LOWEST), centred)
-        better = self.sum(
-            (centred > at_target).astype(dtype.float32), -1
-        )  # exact: a vocabulary is far below 2^24
-        top_id = ops.argmax(centred, -1).astype(dtype.int32)
+        others = ops.tensor_scatter_elements(centred, column, ops.full_like(at_target, LOWEST), 1)
+        better = self.sum((centred > self._wide(at_target)).astype(dtype.float32), -1)  # exact below 2^24
+        _, best_other = self.largest(others)
 
         own = at_target.reshape(-1)  # [N]
         own_weight, weights = ops.exp(own), ops.exp(others)
@@ -48,8 +48,13 @@ class ScoringHead(nn.Cell):  # type: ignore[misc]
         log_total = _log1p(rest + (own_weight - 1.0))
         weighted = self.sum(weights * centred, -1) + own_weight * own
         entropy = log_total - weighted / (own_weight + rest)
-        margin = own - ops.amax(others, -1)
-        return own - log_total, entropy, margin, 1 + better.astype(dtype.int32), top_id
+        margin = own - best_other.reshape(-1)
+        rank = 1 + better.astype(dtype.int32)
+        return own - log_total, entropy, margin, rank, top_id.reshape(-1).astype(dtype.int32)
+
+    def _wide(self, column: Tensor) -> Tensor:
+        """[N, 1] → [N, V]: on CPU equal shapes are subtracted and compared several times faster."""
+        return ops.tile(column, (1, self.vocab_size))
 
 
 def _log1p(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from evalkit.training.callback import EvalCallback
     from evalkit.training.distributed import MissingRankError, Ranks
+    from evalkit.training.drift import Drift
     from evalkit.training.evaluation import Validation, validation
     from evalkit.training.metrics import TokenMetric
     from evalkit.training.record import EvaluationRecord, JsonlSink, MlflowSink, Sink, TensorBoardSink
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "callback": ("EvalCallback",),
     "distributed": ("MissingRankError", "Ranks"),
+    "drift": ("Drift",),
     "evaluation": ("Validation", "validation"),
     "metrics": ("TokenMetric",),
     "record": ("EvaluationRecord", "JsonlSink", "MlflowSink", "Sink", "TensorBoardSink"),
@@ -49,6 +51,7 @@ _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names
 __all__ = [
     "AtEnd",
     "AtFractions",
+    "Drift",
     "EarlyStop",
     "EvalCallback",
     "EvaluationRecord",

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from mindspore.train import Callback
@@ -10,9 +10,11 @@ from mindspore.train import Callback
 from evalkit.backends.checkpoint import CheckpointBackend, LogitsFunction
 from evalkit.console import say
 from evalkit.errors import InputError
+from evalkit.metrics.context import ResampleSetup
 from evalkit.training.arguments import argument
 from evalkit.training.distributed import MissingRankError, Ranks
-from evalkit.training.evaluation import Measurement, Validation
+from evalkit.training.drift import Drift
+from evalkit.training.evaluation import Measurement, Validation, with_robustness
 from evalkit.training.loss_scale import LossScaleReader, loss_of
 from evalkit.training.record import EvaluationRecord, Sink, metric_entry
 from evalkit.training.restore import untouched
@@ -41,8 +43,10 @@ class EvalCallback(Callback):  # type: ignore[misc]
         loss_scale_every: int = 10,
         early_stop: EarlyStop | None = None,
         keep_best: KeepBest | None = None,
+        robustness: Sequence[Mapping[str, Any]] = (),
         on_error: Literal["continue", "stop"] = "continue",
         ranks: Ranks | None = None,
+        drift: Drift | None = None,
     ) -> None:
         """Prepare; the network is first run when the training begins.
 
@@ -56,14 +60,19 @@ class EvalCallback(Callback):  # type: ignore[misc]
             cooldown: steps after a forced evaluation in which no other is forced.
             loss_scaler, loss_scale_every: see `LossScaleReader`.
             early_stop, keep_best: decide by a metric's interval.
+            robustness: perturbations under which the texts are measured too, at each evaluation; as in a scenario, e.g.
+                `{"perturb": "typos", "rate": 0.05}`.
             on_error: whether an evaluation that fails ends the training; it is recorded in both cases.
             ranks: of a distributed training, which then share the work; rank 0 writes the records.
+            drift: also measures the texts re-weighted to the current training batches.
         """
         super().__init__()
         if cooldown < 0:
             raise InputError(f"cooldown: 0 or more steps are needed (got {cooldown})")
+        if robustness:
+            validation = with_robustness(validation, robustness)
         self._network, self._validation, self._ranks = network, validation, ranks
-        self._sinks = tuple(sinks) if ranks is None or ranks.rank == 0 else ()
+        self.sinks = tuple(sinks) if ranks is None or ranks.rank == 0 else ()
         self._triggers = (
             tuple(triggers) if triggers is not None else (EveryNSteps(), OnLossScaleDrop(), AtEnd())
         )
@@ -72,6 +81,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         self._reads = frozenset[str]().union(*(trigger.reads for trigger in self._triggers))
         self._scale = LossScaleReader(loss_scaler, every=loss_scale_every)
         self._early_stop, self._keep_best = early_stop, keep_best
+        self._drift = drift
         self._backend: CheckpointBackend | None = None
         self._forced_at: int | None = None
         self._evaluated_at = self._step = 0
@@ -95,6 +105,10 @@ class EvalCallback(Callback):  # type: ignore[misc]
                     max_length=check.window.length,
                     logits=self._logits,
                 )
+            self._validation = check.in_precision(self._backend.precision)
+        if self._drift is not None:
+            with untouched(None):  # features may be the user's code
+                self._drift.begin(self._validation.items, self._validation.tokenizer)
         if argument(arguments, "dataset_sink_mode", False):
             say(
                 "evalkit: data sink mode: MindSpore reports steps once a sink, so triggers see only the last step of each; "
@@ -109,6 +123,8 @@ class EvalCallback(Callback):  # type: ignore[misc]
         arguments = run_context.original_args()
         event = self._event(arguments)
         self._step = event.step
+        if self._drift is not None:
+            self._drift.see(arguments)
         asked = self._ask(event)
         if asked is not None:
             self._evaluate(run_context, event, *asked)
@@ -120,7 +136,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
             arguments = run_context.original_args()
             event = self._event(arguments)
             self._evaluate(run_context, event, AtEnd.name, "end of the training")
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.close()
 
     def _event(self, arguments: Any) -> StepEvent:
@@ -162,27 +178,35 @@ class EvalCallback(Callback):  # type: ignore[misc]
             self._forced_at = event.step
         return forced or planned
 
-    def _measure(self, step: int) -> Measurement:
+    def _weights(self, step: int) -> ResampleSetup | None:
+        found = None if self._drift is None else self._drift.setup()
+        return found if self._ranks is None else self._ranks.first_of(found, step)
+
+    def _measure(self, step: int, resample: ResampleSetup | None) -> Measurement:
         assert self._backend is not None  # the training has begun
-        if self._ranks is not None:
-            return self._ranks.measure(self._validation, self._backend, step)
-        return self._validation.measure(self._backend)
+        check = self._validation.reweighted(resample)
+        if self._ranks is None:
+            return check.measure(self._backend)
+        return self._ranks.measure(check, self._backend, step)
 
     def _evaluate(self, run_context: Any, event: StepEvent, trigger: str, reason: str) -> None:
         assert self._backend is not None  # the training has begun
         began = time.perf_counter_ns()
         measurement: Measurement | None = None
+        resample: ResampleSetup | None = None
         error: str | None = None
         digest: str | None = None
         with untouched(self._network):
             try:
-                measurement = self._measure(event.step)
+                resample = self._weights(event.step)
+                measurement = self._measure(event.step, resample)
                 digest = self._backend.model_digest
             except MissingRankError:
                 raise  # the training's own communication would only hang
             except Exception as problem:  # the training is worth more than its evaluation
                 error = f"{type(problem).__name__}: {problem}".splitlines()[0]
         metrics = () if measurement is None else measurement.metrics
+        drift = {} if resample is None else {"problem": resample.problem, **resample.details}
         record = EvaluationRecord(
             step=event.step,
             epoch=event.epoch - 1,
@@ -195,13 +219,19 @@ class EvalCallback(Callback):  # type: ignore[misc]
                 if self._metrics is None or metric.name in self._metrics
             ),
             weights_sha256=digest,
+            effective_sample_size=drift.pop("effective_sample_size", None),
+            uncovered_mass=drift.pop("uncovered_mass", None),
             error=error,
             elapsed_ns=time.perf_counter_ns() - began,
-            details={"suppressed": self._suppressed, "loss_scale_lag_steps": self._scale.lag_steps},
+            details={
+                "suppressed": self._suppressed,
+                "loss_scale_lag_steps": self._scale.lag_steps,
+                **({"drift": drift} if drift else {}),
+            },
         )
         self._suppressed, self._evaluated_at = 0, event.step
         self.records.append(record)
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.write(record)
         if error is not None:
             sys.stderr.write(f"evalkit: evaluation after step {event.step} failed: {error}\n")

@@ -9,14 +9,17 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 
 from evalkit.backends.base import Backend
 from evalkit.errors import IncompleteError, InputError
 from evalkit.files import write_json_atomic
+from evalkit.metrics.context import ResampleSetup
 from evalkit.runs.journal import Journal, reopen_journals
+from evalkit.runs.perturbed import OnRecords
 from evalkit.runs.records import SampleRecord, WindowRecord
 from evalkit.scoring.scorer import DoneTexts, score_texts
 from evalkit.scoring.texts import TextItem
@@ -90,9 +93,40 @@ class Ranks:
         """
         if self.size == 1:
             return validation.measure(backend, items)
-        began = time.perf_counter_ns()
-        place = self.folder / self.run / f"step-{step}"
-        texts = validation.items if items is None else items
+        parts = count()
+
+        def score(texts: Sequence[TextItem], _: Collection[str], take: OnRecords) -> None:
+            place = self.folder / self.run / f"step-{step}-part-{next(parts)}"
+            take(self._score(validation, backend, texts, place))
+
+        return validation.measured_by(score, items)
+
+    def first_of(self, resample: ResampleSetup | None, step: int) -> ResampleSetup | None:
+        """Rank 0's weights of the texts: each rank sees other training batches, and all must weigh alike.
+
+        Raises:
+            MissingRankError: rank 0 gave none in time.
+        """
+        if self.size == 1 or resample is None:
+            return resample
+        file = self.folder / self.run / f"weights-{step}.json"
+        if self.rank == 0:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomic(file, asdict(resample))
+            return resample
+        until = time.monotonic() + self.timeout_s
+        while not file.is_file():
+            if time.monotonic() > until:
+                raise MissingRankError(
+                    f"rank 0 gave no weights of the texts within {self.timeout_s:g} s ({file})"
+                )
+            time.sleep(_POLL_S)
+        return ResampleSetup(**json.loads(file.read_bytes()))
+
+    def _score(
+        self, validation: Validation, backend: Backend, texts: Sequence[TextItem], place: Path
+    ) -> list[SampleRecord]:
+        """Score this rank's batches, take the others' from their files, and make the records of all."""
         journal = place / f"rank-{self.rank}.journal.jsonl"
         with Journal(journal) as kept:
 
@@ -122,8 +156,8 @@ class Ranks:
             on_records=records.extend,
             done=DoneTexts(windows=reopen_journals(journals).windows),
         )
-        self._forget_before(step)
-        return validation.conclude(records, time.perf_counter_ns() - began)
+        self._forget_before(place)
+        return records
 
     def _mark(self, place: Path, rank: int) -> Path:
         return place / f"rank-{rank}.json"
@@ -151,12 +185,12 @@ class Ranks:
                 "drifted apart, or each holds a part of the model; nothing was measured"
             )
 
-    def _forget_before(self, step: int) -> None:
-        """Remove this rank's files of earlier evaluations: whoever is here has read them."""
-        for place in (self.folder / self.run).glob("step-*"):
-            if place.name != f"step-{step}":
-                self._mark(place, self.rank).unlink(missing_ok=True)
-                (place / f"rank-{self.rank}.journal.jsonl").unlink(missing_ok=True)
+    def _forget_before(self, place: Path) -> None:
+        """Remove this rank's earlier files: who wrote a result at `place` has read them."""
+        for earlier in place.parent.glob("step-*"):
+            if earlier != place:
+                self._mark(earlier, self.rank).unlink(missing_ok=True)
+                (earlier / f"rank-{self.rank}.journal.jsonl").unlink(missing_ok=True)
 
     def close(self) -> None:
         """Remove what is left, after the last evaluation; for rank 0 alone, when all ranks are through."""

@@ -44,6 +44,10 @@ class EvaluationRecord:
         return {**value, **value.pop("details")}
 
 
+# Of a metric under a perturbation.
+_ROBUSTNESS = ("clean", "perturbed", "texts_compared", "texts_changed", "worst_slice", "worst_slice_value")
+
+
 def metric_entry(metric: MetricResult) -> dict[str, Any]:
     """The part of a metric that a record keeps."""
     interval = metric.interval
@@ -63,6 +67,7 @@ def metric_entry(metric: MetricResult) -> dict[str, Any]:
             "method": interval.method,
         },
         "signature": metric.signature,
+        **{name: metric.details[name] for name in _ROBUSTNESS if name in metric.details},
     }
 
 

@@ -173,7 +173,7 @@ def test_d8_without_step_marks_the_trace_is_one_step(tmp_path):
 
 
 def test_d9_an_overflowed_duration_is_cut_at_the_next_task(tmp_path):
-    events = [kernel(f"MatMul-op{n}", n * 100, 31_000_000 if n == 3 else 50) for n in range(10)]
+    events = [kernel(f"MatMul-op{n}", n * 100, 31_000 if n == 3 else 50) for n in range(10)]
     analysis = analyse(write_trace(tmp_path / "trace_view.json", events))
     assert count(analysis, "overlap_on_track") == 1
     assert intervals.total(analysis.ranks[0].computing) == 9 * 50_000 + 100_000

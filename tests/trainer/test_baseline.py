@@ -12,6 +12,8 @@ from trainer.baseline import compare, run_baseline
 from trainer.baseline.record import BaselineStep, read_record
 from trainer.baseline.trends import check_trends
 from trainer.config import load_config
+from trainer.timeline import intervals
+from trainer.timeline.run import analyse, write_analysis
 
 
 @pytest.fixture(scope="module")
@@ -22,20 +24,21 @@ def config(training_folder):
 @pytest.fixture(scope="module")
 def first(config, training_folder, tmp_path_factory):
     out = tmp_path_factory.mktemp("baseline")
-    return out, run_baseline(config, training_folder, out)
+    done = trainer("baseline", training_folder / "config.yaml", "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    return out, json.loads(done.stdout)
 
 
 def test_everything_is_stored(first):
-    out, result = first
-    assert result.differences is None and result.folder == out / "first"
+    out, answer = first
     record = read_record(out / "first" / "baseline.json")
-    assert record == result.record and len(record.steps) == 3
+    assert answer["differences"] is None and answer["baseline"] == str(out / "first")
+    assert answer["trends"] == [trend.model_dump() for trend in record.trends] and len(record.steps) == 3
     assert all(trend.holds for trend in record.trends) and record.loss_after < record.loss_before
     assert record.steps[0].learning_rate == pytest.approx(0.005) and record.steps[0].sample_ids
     assert record.environment["versions"]["mindspore"] == "2.10.0" and record.environment["device"] == "CPU"
-    # Three steps over 13 weights in each of two layers and two outside them, by the profiler.
-    weights = read_record(out / "first" / "baseline.json").operators["AdamWeightDecay"]
-    assert weights == 3 * (2 * 9 + 2)
+    # Three updates of 9 weights in each of two layers and two outside them, by the profiler.
+    assert record.operators["AdamWeightDecay"] == 3 * (2 * 9 + 2)
     graphs = sorted((out / "first" / "graphs").iterdir())
     assert len(graphs) == len(record.graphs) >= 4 and "AdamWeightDecay" in "".join(
         g.read_text() for g in graphs
@@ -44,13 +47,31 @@ def test_everything_is_stored(first):
     assert list((out / "first" / "run" / "profile").rglob("trace_view.json"))
 
 
+def test_the_trainers_own_profile_goes_through_the_timeline(first, tmp_path):
+    out, _ = first
+    analysis = analyse(out / "first" / "run" / "profile")
+    (rank,) = analysis.ranks
+    assert rank.why_unknown == "" and intervals.total(rank.computing) > 0
+    assert any("AdamWeightDecay" in name for name in analysis.recording.names.texts)
+    write_analysis(analysis, tmp_path / "timeline", "baseline")
+    assert {path.name for path in (tmp_path / "timeline").iterdir()} == {
+        "cube.parquet",
+        "heatmap.html",
+        "trace.json",
+        "findings.json",
+    }
+    stored = json.loads((out / "first" / "timeline.json").read_text())
+    assert stored["findings"] == analysis.to_json()["findings"]
+
+
 def test_another_process_finds_no_difference(first, training_folder):
-    out, result = first
+    out, _ = first
     again = trainer("baseline", training_folder / "config.yaml", "--out", out, "--json")
     assert again.returncode == 0, again.stderr
     answer = json.loads(again.stdout)
     assert answer["differences"] == [] and answer["baseline"] == str(out / "last")
-    assert read_record(out / "last" / "baseline.json") == result.record
+    records = [read_record(out / name / "baseline.json") for name in ("first", "last")]
+    assert records[0] == records[1]
 
 
 def test_a_difference_is_named_and_exits_1(first, training_folder, tmp_path):
@@ -71,8 +92,7 @@ def test_a_difference_is_named_and_exits_1(first, training_folder, tmp_path):
 
 
 def test_differences_come_with_their_causes_first(first):
-    _, result = first
-    record = result.record
+    record = read_record(first[0] / "first" / "baseline.json")
     other = record.model_copy(
         update={
             "environment": {**record.environment, "device": "Ascend"},

@@ -12,6 +12,7 @@ from tests.trainer.small_training import SmallTraining, read_lines
 from trainer.checkpoint import read_checkpoint
 from trainer.config import load_config
 from trainer.configuration.precision import LossScaleConfig, PrecisionConfig
+from trainer.configuration.running import CheckpointConfig
 from trainer.loop import train
 from trainer.loss_scale import LossScale
 from trainer.model.weights import weights_of
@@ -110,11 +111,13 @@ def test_on_nan_skip_leaves_the_weights_alone_but_not_for_ever(
     config, training_folder, tmp_path, monkeypatch
 ):
     broken_start(monkeypatch)
-    skip = config.model_copy(update={"on_nan": "skip", "steps": 60})
+    saved = CheckpointConfig(every=40)
+    skip = config.model_copy(update={"on_nan": "skip", "steps": 60, "checkpoints": saved})
     with pytest.raises(InputError, match=r"step 50: 50 steps in a row .* lower optimizer.learning_rate"):
         train(skip, training_folder, tmp_path / "run")
     log = read_lines(tmp_path / "run" / "log.jsonl")
     assert len(log) == 50 and all(entry["overflow"] and entry["loss"] is None for entry in log)
+    assert read_checkpoint(tmp_path / "run").meta.training["final_loss"] is None
 
 
 def test_debug_names_the_layer_where_a_value_stops_being_finite(

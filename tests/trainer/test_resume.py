@@ -111,9 +111,13 @@ def test_a_torn_checkpoint_is_passed_over(config, training_folder, tiny_run, hal
         log.write(b'{"step": 7, "loss": 99.0}\n{"step": 8, "lo')
     (out / "checkpoints" / ".step-8.half").mkdir()
     (out / "checkpoints" / ".removed-step-2").mkdir()
-    train(config, training_folder, out, resume=True)
+    # The damaged one doesn't count among the last that are kept.
+    few = changed(config, checkpoints=changed(config.checkpoints, every=1, keep_last=1, keep_best=None))
+    train(few, training_folder, out, resume=True, callbacks=[StopAfter(5)])
     said = capsys.readouterr().err
     assert "passed over" in said and f"step-6/{STATE}" in said and "going on after step 4" in said
+    assert saved_steps(out) == [5]
+    train(config, training_folder, out, resume=True)
     assert_same_end(out, tiny_run)
     assert not list((out / "checkpoints").glob(".*"))
 
@@ -249,5 +253,10 @@ def test_json_lines_keep_and_check(tmp_path):
     ]
     check_complete(path, 3)
     path.write_bytes(b"not a record\n")
-    with pytest.raises(InputError, match="a line that isn't a record"):
+    JsonLines(path, 0).close()  # a run from the first step keeps nothing and looks at nothing
+    assert path.read_bytes() == b""
+    path.write_bytes(b'{"step": 1}\nnot a record\n{"step": 2}\n')
+    with pytest.raises(InputError, match=r"log.jsonl:2: not a record"):
         JsonLines(path, 2)
+    JsonLines(path, 1).close()
+    assert path.read_bytes() == b'{"step": 1}\n'

@@ -25,9 +25,10 @@ from trainer.config import TokenizerConfig, TrainConfig
 from trainer.data.pipeline import prepare
 from trainer.loop import train
 from trainer.run_log import LOG
+from trainer.timeline.run import analyse
 
 SAMPLES, STEPS = 100, 3
-RECORD, FIRST, LAST = "baseline.json", "first", "last"
+RECORD, TIMELINE, FIRST, LAST = "baseline.json", "timeline.json", "first", "last"
 
 # Variables of the environment that change how MindSpore computes.
 _VARIABLES = (
@@ -58,7 +59,8 @@ def run_baseline(config: TrainConfig, folder: Path, out: Path) -> BaselineResult
     """Train a few steps on the first samples with everything recorded; compare with the first run in `out`.
 
     `out`/first holds the first run, `out`/last the newest later one: baseline.json, samples.jsonl, graphs/ (the graphs
-    as they were compiled), run/ (log, checkpoint, the profiler's timeline).
+    as they were compiled), run/ (log, checkpoint, the profiler's files), timeline.json (what `trainer timeline` says of
+    them). Call it in a process of its own: MindSpore decides at its first graph whether graphs are written down.
 
     Args:
         config: the configuration; its evaluation, checkpoints and callbacks are left out.
@@ -67,6 +69,7 @@ def run_baseline(config: TrainConfig, folder: Path, out: Path) -> BaselineResult
 
     Raises:
         InputError: bad data or configuration, or a broken record.
+        RuntimeError: MindSpore had compiled a graph in this process before.
     """
     before = read_record(out / FIRST / RECORD) if (out / FIRST).is_dir() else None
     target = out / (FIRST if before is None else LAST)
@@ -128,6 +131,7 @@ def _record(config: TrainConfig, folder: Path, staging: Path) -> BaselineRecord:
         BaselineStep(**{name: entry[name] for name in BaselineStep.model_fields})
         for entry in map(orjson.loads, (staging / "run" / LOG).read_bytes().splitlines())
     )
+    write_json_atomic(staging / TIMELINE, analyse(staging / "run" / "profile").to_json())
     before, after = (None if value is None else math.log(value) for value in measure.perplexity)
     return BaselineRecord(
         name=config.name,
@@ -180,6 +184,8 @@ def _saved_graphs(folder: Path) -> Iterator[None]:
     for number, file in enumerate(finals, start=1):
         file.rename(folder / f"graph-{number:02d}.ir")
     shutil.rmtree(folder / "all", ignore_errors=True)
+    if not finals:
+        raise RuntimeError("MindSpore wrote no graphs; a baseline needs a process of its own")
 
 
 def _operators(profile: Path) -> dict[str, int]:

@@ -22,7 +22,9 @@ class EvaluationConfig(Strict):
 
 
 class ProfileConfig(Strict):
-    """Which steps `--profile` records: `steps` of them from `first_step` on (the first step compiles the graphs)."""
+    """Which steps `--profile` records: `steps` of them from the `first_step`-th that this process does (the first one
+    compiles the graphs).
+    """
 
     first_step: Positive = 3
     steps: Positive = 3

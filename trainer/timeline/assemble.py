@@ -133,7 +133,7 @@ def _mended(
     inside = part.start[1:] < reach
     crossing = inside & (part.end[1:] > reach + _NESTING_TOLERANCE_NS)
     row = f"{key[0]} / {key[1]}"
-    is_stream = key[1].lower().startswith("stream") or key[0].startswith("pid 1")
+    is_stream = key[1].lower().startswith("stream") or key[0] == "pid 1"
     if not is_stream:
         if np.isin(roles, (Role.HOST, Role.STEP)).any():
             quarantine.add(where, "child_after_parent", row, int(crossing.sum()))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from evalkit.report.text import visible
 from trainer.timeline.cube import Cube
+from trainer.timeline.facts.world import shown_ranks
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _TOP, _UNKNOWN = 250, 255
@@ -104,7 +105,7 @@ def _view(cube: Cube, findings: dict[str, Any], title: str) -> dict[str, Any]:
         f"{len(cube.steps)} steps" if len(cube.steps) != 1 else "1 step",
         f"window {_duration(span)}",
         f"{cube.bins} cells of {_duration(span / cube.bins)}",
-        f"{len(findings['files_read'])} files",
+        f"{len(findings['files_read'])} file{'s' if len(findings['files_read']) != 1 else ''}",
     ]
     return {
         "title": title,
@@ -169,7 +170,9 @@ def _skew_note(skew: dict[str, Any] | None, cube: Cube) -> str:
         else "no clock differs by more than that"
     )
     unknown = (
-        f" The clocks of ranks {skew['unknown_ranks']} couldn't be compared." if skew["unknown_ranks"] else ""
+        f" The clocks of ranks {shown_ranks(skew['unknown_ranks'])} couldn't be compared."
+        if skew["unknown_ranks"]
+        else ""
     )
     return (
         f"Times are on the clock of rank {skew['reference']}; the ranks' clocks compare within ± {_duration(worst * 1e3)}: "

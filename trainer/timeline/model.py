@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from trainer.timeline.events import Interner, Slices, name_interner
 from trainer.timeline.quarantine import Quarantine
+from trainer.timeline.ranks import FolderRanks
 
 TrackKey = tuple[str, str]  # (process row, thread row)
 
@@ -20,18 +21,6 @@ class StepMark:
     step: int
     start_ns: int
     end_ns: int
-
-
-@dataclass(frozen=True)
-class LinkTasks:
-    """Transfers inside communication kernels, one row a task: arrays of equal length."""
-
-    source: NDArray[np.int64]
-    target: NDArray[np.int64]
-    size_bytes: NDArray[np.int64]
-    duration_ns: NDArray[np.int64]
-    inline_reduce: NDArray[np.bool_]
-    transport: tuple[str, ...] = ()
 
 
 @dataclass
@@ -47,10 +36,10 @@ class TraceFile:
     launch_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     launched_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     lost_launch_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    # (source, target, bytes, ns, whether it reduces in place, transport) of tasks inside collectives
     links: list[tuple[int, int, int, int, bool, str]] = field(default_factory=list)
     peers: set[int] = field(default_factory=set)
     events: int = 0
-    duration_sum_ns: int = 0
     # Of tables of kernels: the utilisations by operator, see `KernelTable`.
     kernels: "KernelTable | None" = None
     # False where a file keeps one occurrence of each operator only: time without an operator isn't idle then.
@@ -87,14 +76,7 @@ class StepSummary:
     free_ns: int
     stage_ns: int | None
     bubble_ns: int | None
-    exposed_without_receive_ns: int | None
-    preparing_ns: int | None
     source: str
-
-    @property
-    def overlapped_ns(self) -> int:
-        """Communication hidden behind computation (the identity holds exactly in real tables)."""
-        return self.communication_ns - self.exposed_ns
 
     @property
     def step_ns(self) -> int:
@@ -230,4 +212,5 @@ class Recording:
     quarantine: Quarantine = field(default_factory=Quarantine)
     read: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    folder_ranks: FolderRanks = field(default_factory=lambda: FolderRanks(set()))
     world_sizes: dict[str, int] = field(default_factory=dict)  # where it was told → size

@@ -11,7 +11,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "malformed_header": ("dropped", "the keys beside the events aren't valid JSON"),
     "negative_duration": ("dropped", "an event that ends before it starts"),
     "zero_duration": ("kept", "a marker without length; it adds no time"),
-    "overflow": ("dropped", "a time stamp or duration beyond 146 years"),
+    "overflow": ("dropped", "a time stamp beyond 146 years, or a duration many times longer than the trace"),
     "unmatched_begin": ("dropped", "a B event whose E never came"),
     "unmatched_end": ("dropped", "an E event without a B"),
     "crossed_end": ("kept", "an E event that closed another B than the most recent one, matched by its name"),

@@ -10,14 +10,16 @@ from trainer.timeline.assemble import Rank, assemble
 from trainer.timeline.cube import Cube, build_cube, write_parquet
 from trainer.timeline.facts import Subject, collect
 from trainer.timeline.facts.parts import table_parts
-from trainer.timeline.facts.world import World, world_of
+from trainer.timeline.facts.world import World, shown_ranks, world_of
 from trainer.timeline.heatmap import render_heatmap
 from trainer.timeline.model import Recording
 from trainer.timeline.perfetto import write_trace
+from trainer.timeline.ranks import RankMap
 from trainer.timeline.readers import read_folder
-from trainer.timeline.readers.ranks import RankMap
 from trainer.timeline.skew import Skew, estimate
 from trainer.timeline.verdicts import Verdicts, judge
+
+_PARTIAL = "the file keeps one occurrence of each operator, so that idle time can't be told"
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,19 @@ class Analysis:
 
     def notes(self) -> list[str]:
         """What a reader must know before the numbers: assumed ranks, several recordings, ranks that show nothing."""
-        unknown = [f"rank {rank.rank}: {rank.why_unknown}" for rank in self.ranks if rank.why_unknown]
-        partial = [
-            f"rank {rank.rank}: its file keeps one occurrence of each operator, so that idle time can't be told"
-            for rank in self.ranks
-            if not rank.complete
+        reasons: dict[str, list[int]] = {}
+        for rank in self.ranks:
+            if rank.why_unknown:
+                reasons.setdefault(rank.why_unknown, []).append(rank.rank)
+            if not rank.complete:
+                reasons.setdefault(_PARTIAL, []).append(rank.rank)
+        return [
+            *self.recording.notes,
+            *(
+                f"rank{'s' if len(of) > 1 else ''} {shown_ranks(of)}: {reason}"
+                for reason, of in reasons.items()
+            ),
         ]
-        return [*self.recording.notes, *unknown, *partial]
 
 
 def analyse(path: Path, ranks: RankMap | None = None) -> Analysis:

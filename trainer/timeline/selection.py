@@ -37,6 +37,7 @@ def _drop_far_events(file: TraceFile, quarantine: Quarantine) -> None:
     if len(starts) < 2:
         return
     starts.sort()
+    _drop_endless(file, int(starts[-1] - starts[0]), quarantine)
     gaps = np.diff(starts)
     at = int(gaps.argmax())
     left, right = int(starts[at] - starts[0]), int(starts[-1] - starts[at + 1])
@@ -51,6 +52,17 @@ def _drop_far_events(file: TraceFile, quarantine: Quarantine) -> None:
     quarantine.add(file.name, "out_of_window", share, dropped)
     for key, part in file.tracks.items():
         file.tracks[key] = part.where(part.start >= border if keep_right else part.start < border)
+
+
+def _drop_endless(file: TraceFile, span_ns: int, quarantine: Quarantine) -> None:
+    """Leave out durations that have overflowed: many times longer than all the rest of the trace."""
+    limit = _FAR * max(span_ns, _SECOND_NS)
+    for key, part in file.tracks.items():
+        endless = part.duration > limit
+        if endless.any():
+            example = f"{int(part.duration[endless].max())} ns in {key[0]} / {key[1]}"
+            quarantine.add(file.name, "overflow", example, int(endless.sum()))
+            file.tracks[key] = part.where(~endless)
 
 
 def _align_relative(files: Iterable[TraceFile]) -> None:
@@ -103,11 +115,16 @@ def _one_recording(files: list[TraceFile], recording: Recording) -> list[TraceFi
 
 def _give_ranks(files: list[TraceFile], recording: Recording) -> None:
     taken = {file.rank for file in files if file.rank is not None}
+    traced = {file.rank for file in files if file.kernels is None}
     for file in files:
         if file.rank is not None:
             continue
-        free = next(number for number in range(len(taken) + 1) if number not in taken)
+        # A trace without a rank belongs to the tables of its profile, unless another trace does.
+        free = recording.folder_ranks.given(file.path)
+        if free is None or free in traced:
+            free = next(number for number in range(len(taken) + 1) if number not in taken)
         taken.add(free)
+        traced.add(free)
         file.rank = free
         recording.notes.append(
             f"{file.name}: no rank in its content or name, taken as rank {free}; `--ranks FILE` says which it is"

@@ -13,7 +13,10 @@ import numpy as np
 from mindspore import nn
 from mindspore.train import Callback, Model
 
+from evalkit.resampling.features import entity_density, token_length
+from evalkit.resampling.reweighting import ReweightingSettings
 from evalkit.training.callback import EvalCallback
+from evalkit.training.drift import Drift
 from evalkit.training.record import JsonlSink
 from evalkit.training.triggers import AtEnd, EveryNSteps, OnLossScaleDrop
 from tests.evalkit.training.fixtures import small_validation, token_rows
@@ -79,7 +82,12 @@ def main() -> None:
     if settings["evaluate_every"]:
         triggers = [EveryNSteps(settings["evaluate_every"]), OnLossScaleDrop(), AtEnd()]
         sink = JsonlSink(folder / "evaluations.jsonl")
-        callback = EvalCallback(network, check, [sink], triggers=triggers)
+        drift = Drift(
+            lambda arguments: list(arguments.train_dataset_element[0].asnumpy()),
+            [entity_density(), token_length(check.tokenizer, "tests")],
+            settings=ReweightingSettings(min_effective=1, max_uncovered=0.99, max_distance=0.99),
+        )
+        callback = EvalCallback(network, check, [sink], triggers=triggers, drift=drift)
         callbacks.append(callback)
     data = dataset(token_rows(check))
     model.train(settings["steps"] // 8, data, callbacks=callbacks, dataset_sink_mode=False)

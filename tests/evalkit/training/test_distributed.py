@@ -65,7 +65,7 @@ def test_files_of_earlier_evaluations_go(check, tmp_path):
     found, _ = measure(check, tmp_path, 2, steps=(1, 2, 3))
     assert same(found[0][0]) == same(found[1][2])
     left = sorted(path.parent.name for path in tmp_path.rglob("*.json"))
-    assert left == ["step-3", "step-3"]
+    assert left == ["step-3-part-0", "step-3-part-0"]
     Ranks(0, 2, tmp_path, "run").close()
     assert not list(tmp_path.iterdir())
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.trainer.timeline.synthetic import kernel, write_run, write_trace
+from tests.trainer.timeline.synthetic import communication, kernel, write_run, write_trace
+from trainer.timeline.run import analyse, write_analysis
 
 PROJECT = Path(__file__).resolve().parents[3]
 
@@ -104,3 +105,70 @@ def test_neither_mindspore_nor_pandas_is_loaded(tmp_path):
         check=True,
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_an_earlier_report_inside_the_folder_is_no_trace(tmp_path):
+    run = write_run(tmp_path / "run", 2)
+    assert trainer(run, "--out", run / "report", "--json").returncode == 0
+    again = json.loads(trainer(run, "--out", tmp_path / "again", "--json").stdout)
+    assert len(again["files_read"]) == 2
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        '{"ph": "X"}',
+        '{"ph": "X", "name": null, "pid": {}, "ts": 1}',
+        '{"ph": "X", "name": ["a"], "pid": 1, "ts": 1, "dur": 2}',
+        '{"ph": "X", "name": "a", "pid": 1, "ts": 1, "dur": 2, "cat": {"x": 1}}',
+        '{"ph": "X", "name": "a", "pid": 1, "ts": 99999999999999999999999999, "dur": 2}',
+        '{"ph": "X", "name": "a", "pid": 1, "ts": "1e999999999", "dur": 2}',
+        '{"ph": "M", "name": "thread_name", "args": [1]}',
+        '{"ph": "E", "ts": 1}',
+        '{"ph": "s", "cat": "ac2g", "ts": 1}',
+        "[1, 2]",
+        "7",
+    ],
+)
+def test_hostile_events_cost_only_themselves(tmp_path, event):
+    path = write_trace(
+        tmp_path / "trace_view.json", [kernel("MatMul-op1", 0, 900), kernel("MatMul-op2", 1000, 900)]
+    )
+    text = path.read_text()
+    cut = text.index('{"ph": "X", "name": "MatMul-op2"')
+    path.write_text(text[:cut] + event + ", " + text[cut:])
+    analysis = analyse(path)
+    assert analysis.fact("compute_share") == pytest.approx(1800 / 1900)
+    write_analysis(analysis, tmp_path / "out", "x")
+
+
+def test_an_endless_duration_does_not_stretch_the_window(tmp_path):
+    events = [kernel("MatMul-op1", 0, 900), communication("hcom_allReduce__1", 900, 1e15)]
+    path = write_trace(tmp_path / "trace_view.json", events)
+    found = json.loads(trainer(path, "--out", tmp_path / "out", "--json").stdout)
+    assert [row["kind"] for row in found["quarantine"]] == ["overflow"]
+    assert found["facts"]["compute_share"]["value"] == 1.0
+
+
+def test_tables_with_bad_cells(tmp_path):
+    head = "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free\n"
+    rows = "0,1,10,5,0,5,85\n0,2,x,0,0,0,9\n0,3,-1,0,0,0,9\n0,4,1\n0,5,nan,1,1,1,1\n"
+    (tmp_path / "step_trace_time.csv").write_text(head + rows)
+    found = json.loads(trainer(tmp_path, "--out", tmp_path / "out", "--json").stdout)
+    assert [(row["kind"], row["count"]) for row in found["quarantine"]] == [("malformed_row", 4)]
+    assert found["facts"]["free_share"]["value"] == 0.85
+
+
+def test_profiles_that_dont_say_their_rank_keep_their_files_together(tmp_path):
+    """Two profile folders without a rank: the tables of each belong to its trace."""
+    for folder, computing in (("a_ascend_ms", 40), ("b_ascend_ms", 60)):
+        inner = tmp_path / "run" / folder / "ASCEND_PROFILER_OUTPUT"
+        write_trace(inner / "trace_view.json", [kernel("MatMul-op1", 0, 900)])
+        head = "Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free"
+        (inner / "step_trace_time.csv").write_text(f"{head}\n1,{computing},0,0,0,{100 - computing}\n")
+    analysis = analyse(tmp_path / "run")
+    assert [(row.ranks, row.computing_ns) for row in analysis.recording.steps] == [
+        ((0,), 40_000),
+        ((1,), 60_000),
+    ]
+    assert [(rank.rank, rank.sources[0][:1]) for rank in analysis.ranks] == [(0, "a"), (1, "b")]

@@ -127,24 +127,27 @@ def test_a_slow_link_is_named_by_its_size_of_message(tmp_path):
     assert slow[0].value("bandwidth_gb_s") == pytest.approx(10.0)
 
 
+COMMUNICATION = {
+    "Communication Time Info": {
+        "Start Timestamp(us)": 1713174287407957.0,
+        "Elapse Time(ms)": 0.06086,
+        "Transit Time(ms)": 0.00126,
+        "Wait Time(ms)": 0.01494,
+        "Synchronization Time(ms)": 0.00714,
+        "Idle Time(ms)": 0.04466,
+    },
+    "Communication Bandwidth Info": {
+        "SDMA": {
+            "Transit Size(MB)": 8.0,
+            "Transit Time(ms)": 1.0,
+            "Size Distribution": {"0.5": [16, 1.0]},
+        }
+    },
+}
+
+
 def test_communication_json_of_a_rank_and_of_a_cluster(tmp_path):
-    fields = {
-        "Communication Time Info": {
-            "Start Timestamp(us)": 1713174287407957.0,
-            "Elapse Time(ms)": 0.06086,
-            "Transit Time(ms)": 0.00126,
-            "Wait Time(ms)": 0.01494,
-            "Synchronization Time(ms)": 0.00714,
-            "Idle Time(ms)": 0.04466,
-        },
-        "Communication Bandwidth Info": {
-            "SDMA": {
-                "Transit Size(MB)": 8.0,
-                "Transit Time(ms)": 1.0,
-                "Size Distribution": {"0.5": [16, 1.0]},
-            }
-        },
-    }
+    fields = COMMUNICATION
     own = {"step12": {"collective": {"hcom_allReduce__1@77": fields, "Total Op Info": fields}, "p2p": {}}}
     folder = tmp_path / "own" / "rank_3"
     folder.mkdir(parents=True)
@@ -155,6 +158,16 @@ def test_communication_json_of_a_rank_and_of_a_cluster(tmp_path):
     assert (row.start_ns, row.elapse_ns, row.transit_ns) == (1713174287407957000, 60860, 1260)
     small = finding(analysis, "small_packets")
     assert small.value("small_packet_share") == 1.0 and small.value("small_packets") == 16
+    slow = json.loads(json.dumps(fields))
+    slow["Communication Time Info"] |= {"Elapse Time(ms)": 100.0, "Wait Time(ms)": 95.0}
+    cluster = {"(0, 1)": {"hcom_allReduce__1": {"0": fields, "1": slow}}}
+    (tmp_path / "waiting").mkdir()
+    (tmp_path / "waiting" / "cluster_communication.json").write_text(json.dumps(cluster))
+    waiting = finding(analyse(tmp_path / "waiting"), "collective_wait")
+    assert waiting.value("least_waiting_rank") == 0
+    assert waiting.value("collective_wait_share") == pytest.approx(95.01494 / 100.06086, abs=1e-6)
+    # A ratio of 1 over a wait of 0.2 µs is no finding.
+    assert "collective_wait" not in rules(analysis)
     cluster = {"(0, 1)": {"hcom_allReduce__1": {"0": fields, "1": fields}}}
     (tmp_path / "cluster").mkdir()
     (tmp_path / "cluster" / "cluster_communication.json").write_text(json.dumps(cluster))
@@ -310,10 +323,23 @@ def test_all_facts_of_the_rules_are_measured_somewhere(alexnet, cluster, marey, 
     (tmp_path / "m" / "memory_record.csv").write_text("\n".join(rows))
     write_trace(tmp_path / "m" / "trace_view.json", [kernel("MatMul-op1", 0, 900)])
     analyses.append(analyse(tmp_path / "m"))
+    (tmp_path / "c").mkdir()
+    waiting = {"(0, 1)": {"hcom_allReduce__1": {"0": COMMUNICATION, "1": COMMUNICATION}}}
+    (tmp_path / "c" / "cluster_communication.json").write_text(json.dumps(waiting))
+    analyses.append(analyse(tmp_path / "c"))
     measured = {(s.scope, name) for analysis in analyses for s in analysis.subjects for name in s.facts}
-    measured |= {
-        ("transport", name) for name in ("small_packet_share", "small_packets", "small_packet_time_share")
-    }
     for rule in rulebook().rules:
-        for condition in rule.when:
-            assert (rule.scope, condition.fact) in measured, (rule.rule, condition.fact)
+        for name in {condition.fact for condition in rule.when} | set(rule.facts):
+            assert (rule.scope, name) in measured, (rule.rule, name)
+
+
+def test_a_kernel_table_beside_its_trace_counts_no_time_twice(tmp_path):
+    kernels = [("Add", VECTOR, 90, "8,8", 0, 0, 0.85, "static")] * 10
+    kernel_table(tmp_path / "kernel_details.csv", kernels)
+    # The trace rounds another way, as real pairs do.
+    write_trace(tmp_path / "trace_view.json", [kernel(f"Add{n}", 91 * n + 0.001, 90) for n in range(10)])
+    analysis = analyse(tmp_path)
+    [rank] = analysis.ranks
+    assert int((rank.computing[:, 1] - rank.computing[:, 0]).sum()) == 10 * 90_001
+    assert analysis.recording.quarantine.rows() == []
+    assert finding(analysis, "memory_bandwidth_bound").value("bandwidth_bound_share") == 1.0

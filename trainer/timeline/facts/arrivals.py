@@ -6,6 +6,7 @@ from trainer.timeline import intervals
 from trainer.timeline.assemble import Rank
 from trainer.timeline.events import Ints
 from trainer.timeline.facts.subject import Fact, ms, share
+from trainer.timeline.model import Recording
 from trainer.timeline.roles import collective_of
 from trainer.timeline.skew import Skew
 
@@ -57,6 +58,28 @@ def arrival_facts(ranks: list[Rank], skew: Skew, names: list[str]) -> dict[str, 
         "clock_uncertainty_ms": ms(uncertainty),
         "latest_rank": Fact(None if latest is None else float(latest), "rank", worst_where),
         "mean_wait_share": share(total_wait, window, f"{found} collectives"),
+    }
+
+
+def collective_facts(recording: Recording) -> dict[str, Fact]:
+    """Waiting inside collectives, from communication.json: the rank that waits least is the one the others wait for.
+
+    Sums over operations, divided once: single ratios say nothing (a real one is 1.0 for a wait of 0.2 µs).
+    """
+    rows = recording.collectives
+    if not rows:
+        return {"collective_wait_share": Fact(None, "share", "no communication.json")}
+    wait, elapse = sum(row.wait_ns for row in rows), sum(row.elapse_ns for row in rows)
+    by_rank: dict[int, int] = {}
+    for row in rows:
+        by_rank[row.rank] = by_rank.get(row.rank, 0) + row.wait_ns
+    where = f"{len(rows)} operations of {len(by_rank)} ranks"
+    least = min(by_rank, key=lambda rank: (by_rank[rank], rank)) if len(by_rank) > 1 else None
+    return {
+        "collective_wait_share": share(wait, elapse, where),
+        "collective_wait_ms": ms(wait / len(rows), where),
+        "collective_ranks": Fact(float(len(by_rank)), "ranks"),
+        "least_waiting_rank": Fact(None if least is None else float(least), "rank", where),
     }
 
 

@@ -4,13 +4,13 @@ from statistics import mean
 
 from trainer.timeline import intervals
 from trainer.timeline.assemble import Rank
-from trainer.timeline.facts.arrivals import arrival_facts
+from trainer.timeline.facts.arrivals import arrival_facts, collective_facts
 from trainer.timeline.facts.kernels import bound_facts, operator_subjects
 from trainer.timeline.facts.links import link_subjects, transfers_of, transport_subjects
-from trainer.timeline.facts.parts import data_wait_ns, step_facts, step_parts
+from trainer.timeline.facts.parts import data_wait, step_facts, step_parts
 from trainer.timeline.facts.stages import pipeline_facts, rank_subjects, stage_subjects
 from trainer.timeline.facts.subject import Fact, Subject, ms, ratio, share
-from trainer.timeline.facts.world import World
+from trainer.timeline.facts.world import World, shown_ranks
 from trainer.timeline.model import Recording
 from trainer.timeline.skew import Skew
 
@@ -21,10 +21,11 @@ def collect(ranks: list[Rank], recording: Recording, skew: Skew, world: World) -
     run: dict[str, Fact] = {
         "missing_ranks": Fact(float(len(world.missing)), "ranks", "; ".join(world.reasons)),
         "world_size": Fact(float(world.size), "ranks"),
-        "ranks_present": Fact(float(len(world.present)), "ranks", _shown(world.present)),
+        "ranks_present": Fact(float(len(world.present)), "ranks", shown_ranks(world.present)),
     }
     run |= step_facts(step_parts(ranks, recording), ranks, names)
     run |= arrival_facts(ranks, skew, names)
+    run |= collective_facts(recording)
     run |= pipeline_facts(ranks, recording)
     run |= bound_facts(ranks, recording.kinds.texts)
     run |= _data_facts(ranks, recording)
@@ -49,10 +50,10 @@ def collect(ranks: list[Rank], recording: Recording, skew: Skew, world: World) -
 def _data_facts(ranks: list[Rank], recording: Recording) -> dict[str, Fact]:
     facts: dict[str, Fact] = {}
     waits = [
-        intervals.total(intervals.clip(data_wait_ns(rank), step.start_ns, step.end_ns))
+        intervals.total(intervals.clip(waiting, step.start_ns, step.end_ns))
         for rank in ranks
+        if len(waiting := data_wait(rank))
         for step in rank.steps
-        if len(data_wait_ns(rank))
     ]
     facts["data_wait_ms"] = ms(mean(waits) if waits else None, f"{len(waits)} steps")
     queues = recording.queues
@@ -77,14 +78,3 @@ def _memory_facts(recording: Recording) -> dict[str, Fact]:
         "reserved_gap_mib": Fact((reserved - allocated) / (1 << 20), "MiB", where),
         "peak_allocated_mib": Fact(allocated / (1 << 20), "MiB", where),
     }
-
-
-def _shown(numbers: tuple[int, ...]) -> str:
-    """Rank numbers with runs shortened: 0-3, 8."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

@@ -2,12 +2,13 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from trainer.timeline.assemble import Rank
-from trainer.timeline.facts.subject import Fact, Subject, ms, ratio, share
+from trainer.timeline.events import Ints
+from trainer.timeline.facts.subject import Fact, Subject, ms, share
 from trainer.timeline.model import KernelTable, OperatorTime, Recording
 from trainer.timeline.roles import Role
 from trainer.timeline.rulebook import rulebook
@@ -131,7 +132,8 @@ def _of_tables(tables: Iterable[KernelTable], recording: Recording) -> dict[str,
                         large += float(table.duration_ns[chosen & (table.shapes == shape)].sum())
                         axis = max(axis, last)
         dynamic += float(table.duration_ns[table.dynamic].sum())
-        count, time = _unfused([kinds[kind] for kind in table.op_type[np.argsort(table.start_ns)]], table)
+        order = np.argsort(table.start_ns, kind="stable")
+        count, time = _unfused([kinds[kind] for kind in table.op_type[order]], table.duration_ns[order])
         unfused, unfused_ns = unfused + count, unfused_ns + time
     whole = math.fsum(times.values())
     return _shares(times, whole) | {
@@ -149,50 +151,32 @@ def last_axis(shapes: str) -> int:
     return max((int(found) for found in _LAST_AXIS.findall(shapes)), default=0)
 
 
-def _unfused(types: list[str], table: KernelTable) -> tuple[int, float]:
-    """Matrix product, bias and GELU as three kernels in a row: (how often, their time in ns)."""
-    order = np.argsort(table.start_ns)
-    count, time = 0, 0.0
-    for at in range(len(types) - 2):
-        if _MATMUL.search(types[at]) and _BIAS.search(types[at + 1]) and _GELU.search(types[at + 2]):
-            count += 1
-            time += float(table.duration_ns[order[at : at + 3]].sum())
-    return count, time
+def _unfused(types: Sequence[str], durations: Ints) -> tuple[int, float]:
+    """Matrix product, bias and GELU as three kernels in a row, in order of time: (how often, their time in ns)."""
+    found = [
+        at
+        for at in range(len(types) - 2)
+        if _GELU.search(types[at + 2]) and _BIAS.search(types[at + 1]) and _MATMUL.search(types[at])
+    ]
+    return len(found), float(sum(int(durations[at : at + 3].sum()) for at in found))
 
 
 def _of_timeline(rank: Rank, recording: Recording) -> dict[str, Fact]:
     events = rank.events_of(Role.COMPUTE)
     if not len(events):
         return {}
-    names = recording.names.texts
+    types = {int(number): operator_type(recording.names.texts[number]) for number in np.unique(events.name)}
     times: dict[str, float] = {}
     ids, index = np.unique(events.name, return_inverse=True)
     sums = np.bincount(index, weights=events.duration.astype(np.float64))
     for number, time in zip(ids, sums, strict=True):
-        kind = operator_type(names[number])
-        times[kind] = times.get(kind, 0.0) + float(time)
+        times[types[int(number)]] = times.get(types[int(number)], 0.0) + float(time)
     whole = math.fsum(times.values())
-    ordered = [operator_type(names[number]) for number in events.name] if len(events) < 200_000 else []
-    count = sum(
-        1
-        for at in range(len(ordered) - 2)
-        if _MATMUL.search(ordered[at]) and _BIAS.search(ordered[at + 1]) and _GELU.search(ordered[at + 2])
-    )
-    facts = _shares(times, whole)
-    facts["unfused_gelu_count"] = Fact(float(count) if ordered else None)
-    facts["unfused_gelu_share"] = Fact(
-        ratio(0.0, whole) if not count else _three(events.duration, ordered, whole), "share"
-    )
-    return facts
-
-
-def _three(duration: "np.typing.NDArray[np.int64]", types: list[str], whole: float) -> float | None:
-    time = sum(
-        float(duration[at : at + 3].sum())
-        for at in range(len(types) - 2)
-        if _MATMUL.search(types[at]) and _BIAS.search(types[at + 1]) and _GELU.search(types[at + 2])
-    )
-    return ratio(time, whole)
+    count, time_ns = _unfused([types[number] for number in events.name.tolist()], events.duration)
+    return _shares(times, whole) | {
+        "unfused_gelu_count": Fact(float(count)),
+        "unfused_gelu_share": share(time_ns, whole),
+    }
 
 
 def operator_type(name: str) -> str:

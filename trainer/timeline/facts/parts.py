@@ -34,7 +34,7 @@ class StepParts:
 
 def step_parts(ranks: list[Rank], recording: Recording) -> list[StepParts]:
     """All steps that can be split, warm-up left out where there are enough of them."""
-    found = [part for rank in ranks if rank.complete for part in _of_rank(rank)]
+    found = [part for rank in ranks if rank.complete for part in all_step_parts(rank)]
     if not found:
         found = table_parts(recording)
     return _without_warm_up(found)
@@ -42,10 +42,6 @@ def step_parts(ranks: list[Rank], recording: Recording) -> list[StepParts]:
 
 def all_step_parts(rank: Rank) -> list[StepParts]:
     """Every step of a rank that its trace covers, warm-up too."""
-    return _of_rank(rank)
-
-
-def _of_rank(rank: Rank) -> list[StepParts]:
     parts = []
     for step in rank.steps:
         covered = intervals.total(intervals.clip(rank.evidence, step.start_ns, step.end_ns))
@@ -201,7 +197,7 @@ def _slowest(communication: dict[int, int]) -> int | None:
     return rank if values[0] < float(np.median(rest)) - 3 * spread else None
 
 
-def data_wait_ns(rank: Rank) -> Set:
+def data_wait(rank: Rank) -> Set:
     """Time in rows that fetch the next batch (GetNext, data loaders)."""
     events = rank.events_of(Role.DATA)
     return intervals.union(events.start, events.end)

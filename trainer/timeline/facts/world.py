@@ -1,6 +1,7 @@
 """How many ranks there must be, and which of them the folder doesn't have."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer.timeline.assemble import Rank
@@ -63,3 +64,14 @@ def _ring_size(rank: Rank, names: list[str]) -> int | None:
         return None
     rounds, rest = divmod(next(iter(reduces.values())), all_reduces)
     return rounds + 1 if rest == 0 and rounds > 0 else None
+
+
+def shown_ranks(numbers: Sequence[int]) -> str:
+    """Rank numbers with runs shortened: 0-3, 8."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)

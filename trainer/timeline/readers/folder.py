@@ -11,9 +11,15 @@ import orjson
 from evalkit.errors import InputError
 from trainer.timeline.gzip_stream import damage_of, open_bytes
 from trainer.timeline.model import Recording, TraceFile
+from trainer.timeline.ranks import (
+    FolderRanks,
+    RankMap,
+    rank_from_header,
+    rank_from_map,
+    rank_from_place,
+)
 from trainer.timeline.readers import documents, frames, mindinsight, tables
 from trainer.timeline.readers.chrome import read_chrome
-from trainer.timeline.readers.ranks import RankMap, rank_from_header, rank_from_map, rank_from_place
 
 _HEAD_BYTES = 1 << 16
 _DOCUMENT_BYTES = 256 << 20
@@ -49,18 +55,19 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
     if not root.exists():
         raise InputError(f"{root}: no such file or folder; give a profiler's output folder")
     paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
-    recording = Recording()
     folder = root.parent if root.is_file() else root
+    placed = {path: _placed(path, folder, ranks) for path in paths}
+    recording = Recording(folder_ranks=FolderRanks({rank for rank in placed.values() if rank is not None}))
     looked_at = 0
     with _without_collector():
         for path in paths:
             if path.suffix not in _SUFFIXES and root != path:
                 continue
             name = path.relative_to(folder).as_posix()
-            if any(part.startswith(".") for part in Path(name).parts):
+            if any(part.startswith(".") for part in Path(name).parts) or _is_own_report(path):
                 continue
             looked_at += 1
-            _read_one(path, name, folder, ranks, recording)
+            _read_one(path, name, placed[path], ranks, recording)
     frames.join(recording)
     if not recording.read:
         reasons = [
@@ -69,6 +76,11 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
         why = f" ({'; '.join(reasons[:3])})" if reasons else ""
         raise InputError(f"{root}: none of {looked_at} files can be used{why}; known are {KNOWN}")
     return recording
+
+
+def _is_own_report(path: Path) -> bool:
+    """Whether a file was written by an earlier run of this tool, whose trace.json would be read as a trace."""
+    return all((path.parent / name).is_file() for name in ("cube.parquet", "findings.json"))
 
 
 @contextlib.contextmanager
@@ -83,10 +95,12 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _read_one(path: Path, name: str, root: Path, ranks: RankMap, recording: Recording) -> None:
-    rank = rank_from_map(name, ranks)
-    if rank is None:
-        rank = rank_from_place(path, root)
+def _placed(path: Path, folder: Path, ranks: RankMap) -> int | None:
+    rank = rank_from_map(path.relative_to(folder).as_posix(), ranks)
+    return rank if rank is not None else rank_from_place(path, folder)
+
+
+def _read_one(path: Path, name: str, rank: int | None, ranks: RankMap, recording: Recording) -> None:
     try:
         with open_bytes(path) as stream:
             head = stream.read(_HEAD_BYTES)
@@ -107,7 +121,7 @@ def _read_one(path: Path, name: str, root: Path, ranks: RankMap, recording: Reco
 
 def _read_table(path: Path, name: str, rank: int | None, recording: Recording) -> bool:
     if path.name.startswith("device_queue_profiling"):
-        mindinsight.read_device_queue(path, name, rank or 0, recording)
+        mindinsight.read_device_queue(path, name, _of_profile(path, rank, recording), recording)
         return True
     columns = frozenset(tables.header_of(path))
     if any(column.startswith("Timestamp") for column in columns) and {
@@ -117,12 +131,16 @@ def _read_table(path: Path, name: str, rank: int | None, recording: Recording) -
         return True
     for needed, read in _TABLES:
         if needed <= columns:
-            of_rank = rank if read is tables.read_step_times or rank is not None else 0
-            file = read(path, name, of_rank, recording)
+            own = columns & {"Device_id", "Index"}  # the table tells itself
+            file = read(path, name, rank if own else _of_profile(path, rank, recording), recording)
             if file is not None:
                 recording.files.append(file)
             return True
     return False
+
+
+def _of_profile(path: Path, rank: int | None, recording: Recording) -> int:
+    return rank if rank is not None else recording.folder_ranks.of(path)
 
 
 def _read_json(
@@ -168,22 +186,22 @@ def _document(path: Path, name: str, recording: Recording) -> Any:
 def _dispatch(
     document: dict[str, Any], path: Path, name: str, rank: int | None, recording: Recording
 ) -> bool:
-    of_rank = 0 if rank is None else rank
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(_shape_errors(name, recording))
+    with _shape_errors(name, recording):
         if isinstance(document.get("maps"), dict):
             recording.files.extend(documents.read_operator_maps(document, path, name, recording))
             return True
         if "FLOPs" in document:
-            mindinsight.read_flops(document, name, of_rank, recording)
+            mindinsight.read_flops(document, name, _of_profile(path, rank, recording), recording)
             return True
         if isinstance(document.get("op_info"), list) and "sampling_interval" in document:
             if "op_type" in str(document["op_info"][:1]):
-                mindinsight.read_pipeline_profile(document, name, of_rank, recording)
+                mindinsight.read_pipeline_profile(
+                    document, name, _of_profile(path, rank, recording), recording
+                )
                 return True
             return False
         if isinstance(document.get("operator"), dict) and "dynamic" in path.name:
-            mindinsight.read_dynamic_shapes(document, name, of_rank, recording)
+            mindinsight.read_dynamic_shapes(document, name, _of_profile(path, rank, recording), recording)
             return True
         before = len(recording.collectives)
         documents.read_communication(document, name, rank, recording)

@@ -18,7 +18,7 @@ from trainer.timeline.model import (
     Recording,
     TraceFile,
 )
-from trainer.timeline.readers.tables import header_of, number, rows_of
+from trainer.timeline.readers.tables import number, rows_of
 
 _TICK_NS = 10
 _PIPELINE_NAME = re.compile(r"_(\d+)_(\d+)_(\d+)\.csv")
@@ -203,8 +203,3 @@ def read_dynamic_shapes(document: Any, name: str, rank: int, recording: Recordin
         recording.operators.append(
             OperatorTime(rank, kind, sum(durations) * 1e3, len(durations), len(shapes[kind]), dynamic=True)
         )
-
-
-def is_timeline_text(path: Path) -> bool:
-    """Whether a text file is output_timeline_data."""
-    return "start_time(ms)" in header_of(path)

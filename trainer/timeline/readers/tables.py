@@ -66,24 +66,21 @@ def read_step_times(path: Path, name: str, rank: int | None, recording: Recordin
                 ranks = tuple(int(part) for part in index.strip("()[] ").split(",") if part.strip())
             else:
                 ranks = (rank if rank is not None else int(index or 0),)
-            recording.steps.append(
-                StepSummary(
-                    ranks=ranks,
-                    step=row["Step"],
-                    is_stage=row.get("Type", "rank") == "stage",
-                    computing_ns=to_ns(row["Computing"]),
-                    exposed_ns=to_ns(row["Communication(Not Overlapped)"]),
-                    communication_ns=to_ns(row["Communication"]),
-                    free_ns=to_ns(row["Free"]),
-                    stage_ns=_optional_ns(row.get("Stage")),
-                    bubble_ns=_optional_ns(row.get("Bubble")),
-                    exposed_without_receive_ns=_optional_ns(
-                        row.get("Communication(Not Overlapped and Exclude Receive)")
-                    ),
-                    preparing_ns=_optional_ns(row.get("Preparing")),
-                    source=f"{name}:{line}",
-                )
+            summary = StepSummary(
+                ranks=ranks,
+                step=row["Step"],
+                is_stage=row.get("Type", "rank") == "stage",
+                computing_ns=to_ns(row["Computing"]),
+                exposed_ns=to_ns(row["Communication(Not Overlapped)"]),
+                communication_ns=to_ns(row["Communication"]),
+                free_ns=to_ns(row["Free"]),
+                stage_ns=_optional_ns(row.get("Stage")),
+                bubble_ns=_optional_ns(row.get("Bubble")),
+                source=f"{name}:{line}",
             )
+            if min(summary.computing_ns, summary.exposed_ns, summary.communication_ns, summary.free_ns) < 0:
+                raise ValueError("a negative time")
+            recording.steps.append(summary)
         except (BadTime, KeyError, ValueError) as error:
             recording.quarantine.add(name, "malformed_row", f"line {line}: {error}")
 
@@ -111,7 +108,9 @@ def read_kernels(path: Path, name: str, rank: int | None, recording: Recording) 
         core = row.get("Accelerator Core", "")
         stream = row.get("Stream ID", "N/A")
         track = (
-            ("Communication", "kernel table") if core == "HCCL" else ("Ascend Hardware", f"Stream {stream}")
+            ("Communication", "kernel table")
+            if core == "HCCL"
+            else ("Ascend Hardware", f"Stream {stream} (kernel table)")
         )
         kind = recording.kinds.id_of("kernel" if core in _NOTHING else core)
         tracks.setdefault(track, Columns()).add(

@@ -18,6 +18,7 @@ _MINDINSIGHT = re.compile(
 _IN_FOLDER = re.compile(r"^(?:device|rank)[-_]?(\d+)$", re.IGNORECASE)
 _INFO_NAMES = ("info.json*", "profiler_info_*.json")
 _LEVELS_UP = 3
+_INNER_FOLDERS = ("ASCEND_PROFILER_OUTPUT", "FRAMEWORK")
 
 RankMap = dict[str, int]
 
@@ -68,6 +69,32 @@ def rank_from_place(path: Path, root: Path) -> int | None:
             break
         folder = folder.parent
     return None
+
+
+class FolderRanks:
+    """Numbers for folders whose files don't say whose they are: the files of one profile are one rank's."""
+
+    def __init__(self, known: set[int]) -> None:
+        """`known`: ranks that other files' names or places tell, which aren't given again."""
+        self._known = known
+        self._numbers: dict[Path, int] = {}
+
+    def of(self, path: Path) -> int:
+        """The number of a file's profile, a new one for a new profile."""
+        key = profile_folder(path)
+        if key not in self._numbers:
+            taken = self._known | set(self._numbers.values())
+            self._numbers[key] = next(number for number in range(len(taken) + 1) if number not in taken)
+        return self._numbers[key]
+
+    def given(self, path: Path) -> int | None:
+        """The number of a file's profile, if another file of it needed one."""
+        return self._numbers.get(profile_folder(path))
+
+
+def profile_folder(path: Path) -> Path:
+    """The folder of the profile that a file belongs to."""
+    return path.parent.parent if path.parent.name in _INNER_FOLDERS else path.parent
 
 
 def _rank_of_info(folder: Path) -> int | None:

@@ -1,0 +1,96 @@
+"""Bins of features: edges pinned from the validation set, so that any other traffic is counted in the same ones.
+
+A bin holds (lower edge, upper edge]; values outside of what the validation set holds have a bin of their own at either end,
+which no validation sample covers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from evalkit.metrics.estimators import FloatArray
+
+CodeArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Bins:
+    """The bins of several features.
+
+    Attributes:
+        names: of the features.
+        edges: of each feature, rising: the validation set's lowest value, the upper edges of all bins but the last, and
+            its highest value.
+    """
+
+    names: tuple[str, ...]
+    edges: tuple[tuple[float, ...], ...]
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], values: FloatArray, count: int) -> "Bins":
+        """Bins of about equally many validation samples; equal values share a bin, so there may be fewer.
+
+        Args:
+            names: of the features.
+            values: of the validation set, shape (texts, features), at least one text.
+            count: bins a feature.
+        """
+        edges = []
+        for column in values.T:
+            cuts = np.quantile(column, np.arange(1, count) / count, method="inverted_cdf")
+            inner = np.unique(cuts[cuts < column.max()])
+            edges.append((float(column.min()), *map(float, inner), float(column.max())))
+        return cls(names, tuple(edges))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bins of each feature, the two outer ones included."""
+        return tuple(len(edges) + 1 for edges in self.edges)
+
+    def codes(self, values: FloatArray) -> CodeArray:
+        """The bin of each value, shape (texts, features): 0 is below the validation set, the last one above it."""
+        codes = np.empty(values.shape, dtype=np.int64)
+        for index, edges in enumerate(self.edges):
+            column = values[:, index]
+            found = 1 + np.searchsorted(np.array(edges[1:-1]), column, side="left")
+            found[column < edges[0]] = 0
+            found[column > edges[-1]] = len(edges)
+            codes[:, index] = found
+        return codes
+
+    def marginals(self, codes: CodeArray, weights: FloatArray | None = None) -> list[FloatArray]:
+        """Of each feature the share of every bin, shape (its bins,)."""
+        return [shares(codes[:, index], size, weights) for index, size in enumerate(self.sizes)]
+
+    def cells(self, codes: CodeArray) -> CodeArray:
+        """The joint bin of each text, shape (texts,)."""
+        cells: CodeArray = np.ravel_multi_index(tuple(codes.T), self.sizes).astype(np.int64)
+        return cells
+
+
+def shares(codes: CodeArray, size: int, weights: FloatArray | None = None) -> FloatArray:
+    """Share of each of `size` bins, shape (size,)."""
+    counts: FloatArray = np.bincount(codes, weights, size).astype(np.float64)
+    found: FloatArray = counts / counts.sum()
+    return found
+
+
+def total_variation(first: FloatArray, second: FloatArray) -> float:
+    """Half of the summed absolute differences of two distributions: 0 where they are equal, 1 where they are apart."""
+    return float(np.abs(first - second).sum() / 2)
+
+
+def joint_shares(first: CodeArray, second: CodeArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Shares of the joint bins that either of two sets holds.
+
+    Args:
+        first, second: joint bin of each text.
+        weights: of the texts of `first`.
+
+    Returns:
+        Shares of both sets on the same bins, shape (bins,) each.
+    """
+    present, index = np.unique(np.concatenate([first, second]), return_inverse=True)
+    ours, theirs = index[: len(first)], index[len(first) :]
+    return shares(ours, len(present), weights), shares(theirs, len(present))

@@ -1,0 +1,103 @@
+"""The first failure of a distributed job, and what its logs leave open."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from evalkit.errors import InputError
+from trainer.diagnosis.distributed import diagnose_distributed
+
+START = datetime(2026, 3, 1, 8, 0, 0)
+
+
+def at(seconds: float) -> str:
+    return (START + timedelta(seconds=seconds)).strftime("%Y-%m-%d-%H:%M:%S.%f")[:-3] + ".000"
+
+
+def timeout(seconds: float, pid: int = 1) -> str:
+    return f"[PID: {pid}] {at(seconds)} Get_Socket_Timeout(EI0006): Getting socket times out. Reason: 1. The remote"
+
+
+def info(seconds: float) -> str:
+    return f"[INFO] ME({1},python):{at(seconds)} [x.cc:1] step"
+
+
+def write(folder: Path, **logs: list[str]) -> Path:
+    for name, lines in logs.items():
+        (folder / f"{name}.log").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def rules(folder: Path) -> list[str]:
+    return [finding.rule for finding in diagnose_distributed(folder).findings]
+
+
+def test_an_exception_before_the_timeouts_is_the_cause(tmp_path):
+    folder = write(
+        tmp_path,
+        worker_0=[info(0), timeout(130)],
+        worker_1=[info(0), info(9), "Traceback (most recent call last):", "ValueError: no such file: data.txt"],
+    )
+    report = diagnose_distributed(folder)
+    first = report.findings[0]
+    assert (first.rule, first.value("process")) == ("process_raised", "rank 1")
+    assert first.value("seconds_until_the_timeout") == 121.0
+    assert first.rivals[0].rule == "socket_timeout"
+
+
+def test_an_exception_without_any_time_goes_before_a_symptom(tmp_path):
+    write(tmp_path, worker_0=[timeout(130)], worker_1=["ValueError: x"])
+    assert rules(tmp_path)[0] == "process_raised"
+
+
+def test_timeouts_everywhere_within_the_limit_point_to_the_links(tmp_path):
+    write(tmp_path, worker_0=[info(0), timeout(120)], worker_1=[info(5), timeout(124, 2)])
+    assert rules(tmp_path) == ["socket_timeout", "link_or_missing_peer"]
+
+
+def test_a_late_start_is_measured(tmp_path):
+    write(tmp_path, worker_0=[info(0), timeout(120)], worker_1=[info(200), timeout(330, 2)])
+    report = diagnose_distributed(tmp_path)
+    late = report.findings[1]
+    assert (late.rule, late.value("latest"), late.value("spread_s")) == ("late_start", "rank 1", 210.0)
+
+
+def test_a_silent_rank_is_named_and_a_missing_one_too(tmp_path):
+    lines = [info(0), "RANK_SIZE=4 " + info(1), timeout(121)]
+    write(tmp_path, worker_0=lines, worker_1=[info(0), info(119)], worker_2=[info(0), timeout(122, 3)])
+    report = diagnose_distributed(tmp_path)
+    assert report.missing_ranks == (3,)
+    silent = next(finding for finding in report.findings if finding.rule == "silent_ranks")
+    assert silent.value("ranks") == "1"
+
+
+def test_a_hang_leaves_no_error_but_a_log_that_stops(tmp_path):
+    logs = {f"worker_{rank}": [info(0), info(3600)] for rank in range(3)}
+    write(tmp_path, **logs, worker_3=[info(0), info(1200)])
+    (finding,) = diagnose_distributed(tmp_path).findings
+    assert (finding.rule, finding.value("rank"), finding.value("gap_s")) == ("log_stops_early", 3, 2400.0)
+
+
+def test_nothing_wrong_is_said(tmp_path):
+    write(tmp_path, worker_0=[info(0)], worker_1=[info(1)])
+    assert rules(tmp_path) == ["nothing_found"]
+
+
+def test_only_echoes_say_that_the_cause_is_elsewhere(tmp_path):
+    write(tmp_path, scheduler=[f"[ERROR] ME(1,python):{at(3)} Distributed job exited with exception"])
+    assert rules(tmp_path) == ["call_trace"]
+
+
+def test_other_files_are_skipped_with_a_reason(tmp_path):
+    write(tmp_path, worker_0=[info(0)])
+    (tmp_path / "core.log").write_bytes(b"\0" * 10)
+    (tmp_path / "config.json").write_text("{}")
+    report = diagnose_distributed(tmp_path)
+    assert {path.name for path, _ in report.skipped} == {"core.log", "config.json"}
+
+
+def test_bad_folders_are_input_errors(tmp_path):
+    for folder in (tmp_path, tmp_path / "none"):
+        with pytest.raises(InputError):
+            diagnose_distributed(folder)

@@ -1,0 +1,160 @@
+"""The commands: exit codes, one-line errors, the JSON contract."""
+
+import io
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from evalkit.console import run
+from tests.trainer.diagnosis.spike_logs import jsonl
+from trainer.cli import cli
+from trainer.diagnosis.rank_table import generate_rank_table
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command left behind."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def trainer(capsys, monkeypatch):
+    """Runs a command of `trainer` in this process, as the console script does."""
+
+    def call(*arguments: str | Path, stdin: str = "") -> Result:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as left:
+            run(cli, [str(argument) for argument in arguments])
+        out, err = capsys.readouterr()
+        return Result(left.value.code, out, err)
+
+    return call
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    path = tmp_path / "hccl.json"
+    path.write_text(json.dumps(generate_rank_table({"10.0.0.9": ["10.0.0.1", "10.0.0.2"]})))
+    return path
+
+
+def contract(result: Result) -> dict:
+    fields = json.loads(result.stdout)
+    assert {"findings", "missing_ranks", "quarantine", "skew"} <= fields.keys()
+    for finding in fields["findings"]:
+        assert {"rule", "severity", "evidence", "rivals", "action"} <= finding.keys()
+    return fields
+
+
+def test_a_valid_rank_table_exits_0_and_an_invalid_one_1(trainer, table):
+    result = trainer("doctor", "rank-table", table, "--json")
+    assert (result.returncode, contract(result)["valid"]) == (0, True)
+    value = json.loads(table.read_text()) | {"server_count": "7"}
+    table.write_text(json.dumps(value))
+    result = trainer("doctor", "rank-table", table, "--json")
+    assert result.returncode == 1 and contract(result)["findings"][0]["rule"] == "count_mismatch"
+    assert "NOT VALID" in trainer("doctor", "rank-table", table).stdout
+
+
+def test_a_warning_alone_exits_0(trainer, table):
+    value = json.loads(table.read_text())
+    value["server_list"][0]["device"][0]["device_port"] = "80"
+    table.write_text(json.dumps(value))
+    assert trainer("doctor", "rank-table", table).returncode == 0
+
+
+def test_generate_then_validate(trainer, tmp_path):
+    out = tmp_path / "new" / "hccl.json"
+    servers = ("--server", "n0=10.0.0.1,10.0.0.2", "--server", "n1=10.0.0.3,10.0.0.4")
+    assert trainer("doctor", "rank-table", "--generate", *servers, "--out", out).returncode == 0
+    result = trainer("doctor", "rank-table", out, "--json")
+    assert result.returncode == 0 and contract(result)["ranks"] == 4
+    assert json.loads(trainer("doctor", "rank-table", "--generate", *servers).stdout) == json.loads(out.read_text())
+    assert trainer("doctor", "rank-table", "--generate", *servers, "--out", out).returncode == 2
+
+
+def test_environment_reads_a_file_or_its_own_process(trainer, tmp_path, monkeypatch):
+    path = tmp_path / "env.txt"
+    path.write_text("HCCL_CONNECT_TIMEOUT=60\n")
+    result = trainer("doctor", "environment", path, "--version", "cann=8.3.RC1", "--version", "driver=1.0", "--json")
+    found = {finding["rule"] for finding in contract(result)["findings"]}
+    assert result.returncode == 0 and {"value_refused", "versions_not_released_together"} <= found
+    monkeypatch.setenv("HCCL_RDMA_SL", "9")
+    own = trainer("doctor", "environment")
+    assert own.returncode == 0 and "HCCL_RDMA_SL = 9" in own.stdout
+
+
+def test_oom_takes_text_a_file_or_stdin(trainer, tmp_path):
+    text = "TotalUsedMemStatistics : 1000 plus alloc size : 100 is more than total mem size : 1050."
+    path = tmp_path / "error.txt"
+    path.write_text(text)
+    for result in (trainer("doctor", "oom", text), trainer("doctor", "oom", path), trainer("doctor", "oom", "-", stdin=text)):
+        assert result.returncode == 0 and result.stdout.startswith("error: pool_limit:")
+
+
+def test_distributed(trainer, tmp_path):
+    (tmp_path / "worker_0.log").write_text("[ERROR] ME(1,python):2026-05-01-10:00:00.000.000 [x] x\nValueError: y\n")
+    result = trainer("doctor", "distributed", tmp_path, "--json")
+    assert result.returncode == 0 and contract(result)["findings"][0]["rule"] == "process_raised"
+
+
+def test_spikes_writes_a_page_and_findings(trainer, tmp_path):
+    log = jsonl(tmp_path / "log.jsonl", change=lambda r: r | {"loss": 9.0} if 150 <= r["step"] < 160 else r)
+    result = trainer("spikes", log, "--out", tmp_path / "out", "--json")
+    fields = contract(result)
+    assert result.returncode == 0 and fields["spikes"][0]["start"] == 150
+    assert json.loads((tmp_path / "out" / "findings.json").read_text()) == fields
+    assert "Loss spikes" in (tmp_path / "out" / "spikes.html").read_text()
+    plain = trainer("spikes", log)
+    assert plain.returncode == 0 and plain.stdout.startswith("warning: unknown_cause: step 150")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("doctor", "rank-table", "none.json"),
+        ("doctor", "rank-table"),
+        ("doctor", "rank-table", "--generate"),
+        ("doctor", "rank-table", "--generate", "--server", "n0"),
+        ("doctor", "rank-table", "--generate", "--server", "n0=1.1.1.1,"),
+        ("doctor", "rank-table", "--generate", "--server", "n0=1.1.1.1", "--server", "n0=1.1.1.2"),
+        ("doctor", "rank-table", "x.json", "--server", "n0=1.1.1.1"),
+        ("doctor", "environment", "none.txt"),
+        ("doctor", "environment", "--version", "cann"),
+        ("doctor", "environment", "--version", "torch=2.1"),
+        ("doctor", "oom", "none.txt"),
+        ("doctor", "oom", " "),
+        ("doctor", "distributed", "none"),
+        ("spikes", "none.log"),
+        ("spikes",),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(trainer, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    result = trainer(*arguments)
+    assert result.returncode == 2 and result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1 and result.stderr.startswith("error: ")
+
+
+def test_spikes_refuses_a_folder_that_exists_before_it_reads(trainer, tmp_path):
+    result = trainer("spikes", tmp_path / "none.log", "--out", tmp_path)
+    assert result.returncode == 2 and "exists already" in result.stderr
+
+
+def test_none_of_it_loads_mindspore(tmp_path, table):
+    log = jsonl(tmp_path / "log.jsonl", 20)
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom trainer.cli import cli\n"
+        f"for arguments in (['doctor', 'rank-table', {str(table)!r}], ['doctor', 'environment'], ['doctor', 'oom', 'x y'],"
+        f" ['spikes', {str(log)!r}]):\n"
+        "    assert CliRunner().invoke(cli, arguments, standalone_mode=False).exception is None\n"
+        "assert not {'mindspore', 'pandas', 'torch'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
