@@ -29,8 +29,10 @@ WEIGHTS = "weights.safetensors"
 TOKENIZER = "tokenizer.json"
 TOKEN_COUNTS = "token_counts.npz"
 WORD_COUNTS = "word_counts.tsv.gz"
-# The role of the ONNX twin of the `score` graph.
-SCORE_ONNX = "score_onnx"
+# The roles of the ONNX twins; one graph may play prefill and decode.
+SCORE_ONNX, PREFILL_ONNX, DECODE_ONNX = "score_onnx", "prefill_onnx", "decode_onnx"
+# Optional graphs that give raw logits, and the ONNX twin.
+LOGITS, LOGITS_ONNX = "logits", "logits_onnx"
 
 _MAX_MANIFEST_BYTES = 8 << 20
 
@@ -150,6 +152,26 @@ class Bundle:
     def model_digest(self) -> str:
         """The model's identity, SHA-256 hex."""
         return self.manifest.model_digest
+
+    @property
+    def name(self) -> str:
+        """What its model is called."""
+        return self.manifest.name
+
+    @property
+    def max_length(self) -> int:
+        """Longest input that the model reads, in tokens."""
+        return self.manifest.model.max_length
+
+    @property
+    def precision(self) -> str:
+        """Of the arithmetic of its `score` graphs."""
+        return "fp32"
+
+    @property
+    def tokenizer_sha256(self) -> str:
+        """SHA-256 of tokenizer.json."""
+        return self.manifest.tokenizer.sha256
 
     @property
     def model(self) -> ModelSpec:

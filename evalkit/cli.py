@@ -22,6 +22,10 @@ _BACKEND = click.option(
     help="Which of the bundle's score graphs is run.",
 )
 
+_NO_CACHE = click.option(
+    "--no-cache", is_flag=True, help="Neither read nor write the result cache: ask the model for every batch."
+)
+
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="evalkit")
@@ -42,6 +46,7 @@ def cli() -> None:
 )
 @click.option("--tokens", is_flag=True, help="Keep per-token statistics (tokens.parquet).")
 @_BACKEND
+@_NO_CACHE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run_command(
     scenario: Path,
@@ -51,6 +56,7 @@ def run_command(
     sandbox: str | None,
     tokens: bool,
     backend: "BackendName",
+    no_cache: bool,
     as_json: bool,
 ) -> int:
     """Measure candidate and baseline, compare, judge, report."""
@@ -69,6 +75,7 @@ def run_command(
         sandbox_address=sandbox,
         keep_tokens=tokens,
         backend=backend,
+        use_cache=not no_cache,
     )
     with progress_bars() as progress:
         outcome = run_scenario(request, progress)
@@ -108,19 +115,25 @@ def rescore(run_folder: Path, as_json: bool) -> int:
 @click.option("--out", type=_PATH, help="Keep the run in this folder.")
 @click.option("--tokens", is_flag=True, help="Keep per-token statistics (needs --out).")
 @click.option(
+    "--logits", is_flag=True, help="Keep raw logits (needs --out, and a bundle exported with --logits)."
+)
+@click.option(
     "--window",
     metavar="L/S/PREFIX",
     help="Length, stride and first|every|none  [default: the model's max_length].",
 )
 @_BACKEND
+@_NO_CACHE
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def score(
     model: Path,
     data: Path,
     out: Path | None,
     tokens: bool,
+    logits: bool,
     window: str | None,
     backend: "BackendName",
+    no_cache: bool,
     as_json: bool,
 ) -> None:
     """Score texts alone: perplexity by token class, bits per byte, logits statistics.
@@ -132,9 +145,13 @@ def score(
 
     if tokens and out is None:
         raise InputError("--tokens: per-token statistics need a place; add --out RUN")
+    if logits and out is None:
+        raise InputError("--logits: raw logits need a place; add --out RUN")
     asked = None if window is None else parse_window(window)
     with progress_bars() as progress:
-        results = score_file(model, data, out, asked, tokens, progress, backend)
+        results = score_file(
+            model, data, out, asked, tokens, progress, backend, keep_logits=logits, use_cache=not no_cache
+        )
     if as_json:
         print_json(results.to_dict())
     else:
@@ -227,6 +244,27 @@ def verify(run_folder: Path, as_json: bool) -> int:
             click.echo(f"differs: {item}")
         click.echo("verified: no" if differences else "verified: yes")
     return int(ExitCode.FAIL if differences else ExitCode.OK)
+
+
+@cli.command("cache")
+@click.option("--clear", is_flag=True, help="Remove it.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def cache_command(clear: bool, as_json: bool) -> None:
+    """Show what the result cache holds, or clear it.
+
+    It lies under $EVALKIT_HOME (default ./.evalkit).
+    """
+    from evalkit.cache.overview import overview
+    from evalkit.cache.store import cache_file, clear_cache
+
+    if clear:
+        clear_cache(cache_file())
+    found = overview()
+    if as_json:
+        print_json(found.to_dict())
+        return
+    for line in found.lines():
+        click.echo(line)
 
 
 @cli.command()

@@ -49,8 +49,11 @@ def folder_atomic(path: Path) -> Iterator[Path]:
     staging = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         yield staging
+        for entry in [*staging.rglob("*"), staging]:
+            _sync(entry)
         staging.chmod(0o777 & ~_umask())
         staging.rename(path)
+        _sync(path.parent)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
@@ -77,6 +80,15 @@ def read_text(path: Path) -> str:
         raise InputError(
             f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file to UTF-8"
         ) from None
+
+
+def _sync(path: Path) -> None:
+    # A rename may reach the disk before the bytes do: without this a power cut leaves empty files under final names.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _umask() -> int:

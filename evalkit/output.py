@@ -9,6 +9,7 @@ from evalkit.errors import ExitCode
 if TYPE_CHECKING:
     from evalkit.gate.verdict import Verdict
     from evalkit.runs.orchestrate import RunOutcome
+    from evalkit.runs.results_io import Results
 
 _EXIT_BY_VERDICT = {"PASS": ExitCode.OK, "FAIL": ExitCode.FAIL, "INCONCLUSIVE": ExitCode.INCONCLUSIVE}
 
@@ -28,6 +29,7 @@ def show_outcome(outcome: "RunOutcome", as_json: bool) -> int:
     else:
         if outcome.verdict is not None:
             show_rules(outcome.verdict)
+        show_conservation(outcome.results)
         click.echo(f"verdict: {outcome.verdict_text}")
         click.echo(f"report: {report or 'none'}")
     return exit_code(outcome.verdict)
@@ -38,6 +40,13 @@ def show_rules(verdict: "Verdict") -> None:
     from evalkit.report.terminal import print_rules
 
     print_rules(verdict)
+
+
+def show_conservation(results: "Results") -> None:
+    """Print what was scored."""
+    from evalkit.report.terminal import print_conservation
+
+    print_conservation(results)
 
 
 def exit_code(verdict: "Verdict | None") -> int:

@@ -130,7 +130,7 @@ class TextTokenizer:
         # What each token writes. A proposal: `_with_spans` uses it where the bytes of all tokens are the
         # text.
         byte_level = "ByteLevel" in json.dumps(self._specification.get("decoder"))
-        alphabet = _byte_alphabet()
+        alphabet = byte_alphabet()
         table: dict[int, bytes] = {}
         for token, token_id in self._tokenizer.get_vocab(with_added_tokens=False).items():
             fallback = None if byte_level else _BYTE_FALLBACK.fullmatch(token)
@@ -172,9 +172,9 @@ def byte_offsets(text: str) -> npt.NDArray[np.int64]:
 _BYTE_FALLBACK = re.compile(r"<0x([0-9A-F]{2})>")
 
 
-def _byte_alphabet() -> dict[str, int]:
-    # The characters by which byte-level BPE (GPT-2) writes bytes: printable ones as themselves, the others as
-    # the characters from U+0100 on, in order.
+def byte_alphabet() -> dict[str, int]:
+    """The characters by which byte-level BPE (GPT-2) writes bytes: printable ones as themselves, the others as the
+    characters from U+0100 on, in order."""
     kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     moved = [value for value in range(256) if value not in set(kept)]
     alphabet = {chr(value): value for value in kept}

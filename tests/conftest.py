@@ -1,22 +1,31 @@
 """Fixtures shared by all tests."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.sandbox.fixtures import flow_folder, flow_server, server, tiny_bundle
+from tests.support.endpoints import endpoint, stories_server
+from tests.support.interrupted import begun, interrupted
+from tests.support.peers import peers_python
 from tests.support.real_models import smollm2_bundle, smollm2_file, stories_bundle
 from tests.trainer.fixtures import tiny_export, tiny_run, training_folder
 
 __all__ = [
+    "begun",
+    "endpoint",
     "flow_folder",
     "flow_server",
+    "interrupted",
+    "peers_python",
     "server",
     "shared_data",
     "smollm2_bundle",
     "smollm2_file",
     "stories_bundle",
+    "stories_server",
     "tiny_bundle",
     "tiny_export",
     "tiny_run",
@@ -24,6 +33,22 @@ __all__ = [
 ]
 
 PROJECT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What module fixtures run leaves nothing in the checkout."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EVALKIT_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test has a result cache of its own, so that none is answered by what another one computed."""
+    home = tmp_path_factory.mktemp("home", numbered=True) / "evalkit"
+    monkeypatch.setenv("EVALKIT_HOME", str(home))
+    return home
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from evalkit.console import SilentProgress
 from evalkit.errors import InputError
 from evalkit.report import write_reports
 from evalkit.runs.derive import derive
+from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.orchestrate import RunRequest, run_scenario
 from evalkit.runs.verify import verify
@@ -80,6 +81,25 @@ def test_views_overlap(metrics):
     assert metrics["perplexity/view/fees"]["clusters"] == 14
 
 
+def test_own_classes_are_part_of_the_partition(run, metrics):
+    """The sums of all classes, the page's two included, are the totals to the last bit."""
+    samples = read_evidence(run, "candidate").samples
+    assert all(sum(part.nll for part in one.classes.values()) == one.nll for one in samples)
+    assert all(sum(part.tokens for part in one.classes.values()) == one.scored for one in samples)
+    assert all(sum(part.bytes for part in one.classes.values()) == one.bytes_scored for one in samples)
+    money, digits = metrics["perplexity/own/money"], metrics["perplexity/own/digits"]
+    # "money" comes first in the precedence, so that the class is the view of the same function.
+    assert money["n"] == metrics["perplexity/view/amounts"]["n"] > 0
+    assert money["value"] == metrics["perplexity/view/amounts"]["value"]
+    assert 0 < digits["n"] < metrics["perplexity/view/numbers"]["n"]
+    named = [metrics.get(f"perplexity/{name}") for name in ("head", "middle", "long_tail", "oov", "other")]
+    rest = sum(metric["n"] for metric in named if metric is not None)
+    assert money["n"] + digits["n"] + rest == metrics["perplexity/token"]["n"]
+    assert money["action"].startswith("10 % above the baseline: sums are garbled")
+    assert money["signature"] == metrics["perplexity/token"]["signature"]
+    assert metrics["logits/entropy/own/digits"]["n"] == digits["n"]
+
+
 def test_business_figures_carry_the_interval_through(metrics):
     source, cost = metrics["own/surprising_texts"], metrics["business/reading_cost"]
     assert cost["value"] == 12.5 + 400 * source["value"]
@@ -103,9 +123,14 @@ def test_rules_and_reports_use_them(run):
     verdict = json.loads(run.verdict.read_text())
     judged = {rule["metric"]: rule for rule in verdict["rules"]}
     assert all(rule["value"] is not None for rule in judged.values())
-    assert {"own/surprising_texts", "business/reading_cost"} <= judged.keys()
+    assert {"own/surprising_texts", "business/reading_cost", "perplexity/own/money"} <= judged.keys()
     report = (run.path / "reports" / "report.html").read_text()
-    for shown in ("Complaints a week", "own/surprising_texts", "perplexity/view/amounts"):
+    for shown in (
+        "Complaints a week",
+        "own/surprising_texts",
+        "perplexity/view/amounts",
+        "perplexity/own/money",
+    ):
         assert shown in report
 
 

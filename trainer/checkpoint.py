@@ -20,12 +20,44 @@ from evalkit.files import folder_atomic, write_json_atomic
 SCHEMA = "trainer.checkpoint/1"
 META = "checkpoint.json"
 PROBE = "probe.npz"
+STATE = "state.safetensors"
 
-_STEP_FOLDER = re.compile(r"step-(\d+)")
+_STEP_FOLDER = re.compile(r"step-([1-9]\d*)", re.ASCII)
+_CONDEMNED = ".removed-"
+
+
+class ResumeState(BaseModel):
+    """Where a run stood, beside the tensors of state.safetensors.
+
+    Attributes:
+        step: steps done.
+        epoch, batch: the place in the data after the last batch that was trained on.
+        tokens, elapsed_ns: as in the last line of the log.
+        updates: steps that weren't skipped.
+        skipped_in_a_row: the last steps that were.
+        loss_scale, loss_scale_counter: of the dynamic loss scale.
+        best_step, best_value: the best validation so far.
+        random: the scalars of the random number generators.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    step: int
+    epoch: int
+    batch: int
+    tokens: int
+    elapsed_ns: int
+    updates: int
+    skipped_in_a_row: int
+    loss_scale: float
+    loss_scale_counter: int
+    best_step: int | None
+    best_value: float | None
+    random: dict[str, float | None]
 
 
 class CheckpointMeta(BaseModel):
-    """`checkpoint.json`."""
+    """`checkpoint.json`; `resume` is null where there is nothing to go on from (a converted model)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -36,6 +68,7 @@ class CheckpointMeta(BaseModel):
     training: dict[str, Any]
     config: dict[str, Any]
     files: dict[str, FileSpec]
+    resume: ResumeState | None = None
 
 
 @dataclass(frozen=True)
@@ -61,10 +94,14 @@ class Probe:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint folder. Get it from `read_checkpoint`, never directly."""
+    """A verified checkpoint folder. Get it from `read_checkpoint`, never directly.
+
+    `passed_over` says what is wrong with later ones, where a search went past them.
+    """
 
     path: Path
     meta: CheckpointMeta
+    passed_over: tuple[str, ...] = ()
 
     @property
     def probe(self) -> Probe:
@@ -88,11 +125,26 @@ class RunFiles:
     word_counts: bytes | None
     probe: Probe
 
-    def write(self, folder: Path, weights: bytes, training: dict[str, Any]) -> None:
-        """Write the checkpoint folder; it appears whole or not at all."""
+    def write(
+        self,
+        folder: Path,
+        weights: bytes,
+        training: dict[str, Any],
+        state: tuple[ResumeState, bytes] | None = None,
+    ) -> None:
+        """Write the checkpoint folder; it appears whole or not at all.
+
+        Args:
+            folder: must not exist.
+            weights: weights.safetensors.
+            training: facts about the training.
+            state: what a run needs to go on from here, and its state.safetensors.
+        """
         contents = {WEIGHTS: weights, TOKENIZER: self.tokenizer_json, PROBE: self.probe.to_bytes()}
         counts = {TOKEN_COUNTS: self.token_counts, WORD_COUNTS: self.word_counts}
         contents |= {name: data for name, data in counts.items() if data is not None}
+        if state is not None:
+            contents[STATE] = state[1]
         files = {
             name: FileSpec(sha256=sha256_bytes(data), bytes=len(data)) for name, data in contents.items()
         }
@@ -103,6 +155,7 @@ class RunFiles:
             training=training,
             config=self.config,
             files=files,
+            resume=None if state is None else state[0],
         )
         with folder_atomic(folder) as staging:
             for name, data in contents.items():
@@ -122,11 +175,33 @@ def saved_steps(run: Path) -> list[int]:
     return sorted(int(match[1]) for name in names if (match := _STEP_FOLDER.fullmatch(name)))
 
 
+def kept_checkpoint(run: Path) -> str:
+    """What a run that ends early leaves behind, in words."""
+    saved = saved_steps(run)
+    return f"the last checkpoint is step-{saved[-1]}" if saved else "there is no checkpoint yet"
+
+
 def prune(run: Path, keep_last: int, best: int | None) -> None:
     """Remove all checkpoints but the last few and the best."""
     for step in saved_steps(run)[:-keep_last]:
         if step != best:
-            shutil.rmtree(step_folder(run, step))
+            remove_step(run, step)
+
+
+def remove_step(run: Path, step: int) -> None:
+    """Remove a step's checkpoint, if there is one; an interruption leaves no half of it under its name."""
+    folder = step_folder(run, step)
+    if folder.exists():
+        condemned = folder.with_name(f"{_CONDEMNED}{folder.name}")
+        shutil.rmtree(condemned, ignore_errors=True)
+        folder.rename(condemned)
+        shutil.rmtree(condemned)
+
+
+def remove_leftovers(run: Path) -> None:
+    """Remove what a killed process left half-written or half-removed."""
+    for entry in (run / "checkpoints").glob(".*step-*"):
+        shutil.rmtree(entry, ignore_errors=True)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:

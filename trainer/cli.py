@@ -1,13 +1,20 @@
-"""`trainer`: train, export and try a model. A command is a thin shell over a function."""
+"""`trainer`: train, export, try and diagnose. A command is a thin shell over a function."""
 
 import json
 import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Literal
 
 import click
 
 from evalkit.console import run, say
-from evalkit.errors import InputError
+from evalkit.errors import ExitCode, IncompleteError, InputError
+from trainer.doctor_cli import doctor
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -21,10 +28,11 @@ def cli() -> None:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Run folder; default: the configuration's `out`."
 )
+@click.option("--resume", is_flag=True, help="Go on from the newest whole checkpoint in the run folder.")
+@click.option("--profile", is_flag=True, help="Record MindSpore's profiler into the run folder's profile/.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def train(config: Path, out: Path | None, as_json: bool) -> None:
+def train(config: Path, out: Path | None, resume: bool, profile: bool, as_json: bool) -> None:
     """Train from CONFIG.yaml; writes checkpoints/step-N/ and log.jsonl into the run folder."""
-    from evalkit.errors import InputError
     from trainer.config import load_config
 
     settings = load_config(config)
@@ -34,7 +42,11 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
         out = config.parent / settings.out
     from trainer.loop import train as train_model
 
-    summary = train_model(settings, config.parent, out)
+    try:
+        with stdout_for_the_result():
+            summary = train_model(settings, config.parent, out, resume=resume, profile=profile)
+    except IncompleteError as error:
+        raise IncompleteError(f"{error}; go on with `trainer train {config} --out {out} --resume`") from None
     if as_json:
         result = {
             "checkpoint": str(summary.checkpoint),
@@ -45,28 +57,77 @@ def train(config: Path, out: Path | None, as_json: bool) -> None:
         }
         click.echo(json.dumps(result))
         return
-    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {summary.final_loss:.4f}")
+    loss = "not known" if summary.final_loss is None else f"{summary.final_loss:.4f}"
+    say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {loss}")
     click.echo(f"checkpoint: {summary.checkpoint}")
+
+
+@cli.command()
+@click.argument("config", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder of the baseline.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
+def baseline(config: Path, out: Path, as_json: bool) -> int:
+    """Train 3 steps on 100 samples of CONFIG with everything recorded; a second run says what differs."""
+    from trainer.config import load_config
+
+    settings = load_config(config)
+    from trainer.baseline import run_baseline
+
+    with stdout_for_the_result():
+        result = run_baseline(settings, config.parent, out)
+    trends = [trend.model_dump() for trend in result.record.trends]
+    found = result.differences
+    if as_json:
+        differences = None if found is None else [asdict(difference) for difference in found]
+        fields = {"baseline": str(result.folder), "differences": differences, "trends": trends}
+        click.echo(json.dumps(fields, ensure_ascii=False))
+    else:
+        for trend in result.record.trends:
+            click.echo(f"{'ok' if trend.holds else 'NOT AS EXPECTED'}  {trend.name}: {trend.evidence}")
+        for difference in found or []:
+            click.echo(f"differs  {difference}")
+        if found is not None and not found:
+            click.echo("no difference to the first run")
+        click.echo(f"baseline: {result.folder}")
+    healthy = all(trend.holds for trend in result.record.trends)
+    return int(ExitCode.OK if healthy and not found else ExitCode.FAIL)
 
 
 @cli.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Checkpoint folder; must not exist."
+    "--out", type=click.Path(path_type=Path), required=True, help="The folder to write; must not exist."
 )
-@click.option("--name", help="The model's name; default: the source's.")
+@click.option(
+    "--to",
+    "target",
+    type=click.Choice(["checkpoint", "hf"]),
+    default="checkpoint",
+    show_default=True,
+    help="What to write; hf is a Hugging Face folder.",
+)
+@click.option("--name", help="The model's name in the checkpoint; default: the source's.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
-def convert(source: Path, out: Path, name: str | None, as_json: bool) -> None:
-    """Convert SOURCE (a Hugging Face folder of a Llama model, or a Llama-family GGUF file) to a checkpoint."""
-    from trainer.convert import convert as convert_model
+def convert(source: Path, out: Path, target: str, name: str | None, as_json: bool) -> None:
+    """Convert SOURCE to a checkpoint, or to a Hugging Face folder.
 
-    checkpoint = convert_model(source, out, name=name)
-    model = checkpoint.meta.model
+    SOURCE is a Hugging Face or MindFormers folder of a Llama or GPT-2 model (or the file with its weights), a
+    Llama-family GGUF file, a llama2.c .bin file or, with --to hf, a checkpoint.
+    """
+    from trainer.convert import convert as convert_model
+    from trainer.convert import convert_to_huggingface
+
+    if target == "hf":
+        if name is not None:
+            raise InputError("--name: a Hugging Face folder holds no name; leave it out")
+        model = convert_to_huggingface(source, out)
+    else:
+        model = convert_model(source, out, name=name).meta.model
     if as_json:
-        click.echo(json.dumps({"checkpoint": str(out), "parameters": model.parameters}))
+        click.echo(json.dumps({target: str(out), "parameters": model.parameters}))
         return
     say(f"{model.parameters:,} parameters, {model.layers} layers of {model.hidden_size}")
-    click.echo(f"checkpoint: {out}")
+    click.echo(f"{target}: {out}")
 
 
 @cli.command()
@@ -75,20 +136,38 @@ def convert(source: Path, out: Path, name: str | None, as_json: bool) -> None:
 @click.option(
     "--format", "formats", default="mindir", show_default=True, help="Graph formats, separated by commas."
 )
+@click.option(
+    "--static", "buckets", multiple=True, metavar="ROWSxLENGTH", help="Static graphs beside the dynamic ones."
+)
+@click.option(
+    "--parity-tolerance",
+    type=click.FloatRange(min=0),
+    default=1e-3,
+    show_default=True,
+    help="How far a log-probability may lie from the checkpoint's, in nats.",
+)
 @click.option("--attention-window", type=click.IntRange(min=1), help="Cut how far back a token sees.")
 @click.option("--name", help="The bundle's name; default: the training run's.")
+@click.option(
+    "--logits", is_flag=True, help="Export a graph of raw logits too, for `evalkit score --logits`."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def export(
     checkpoint: Path,
     out: Path,
     formats: str,
+    buckets: tuple[str, ...],
+    parity_tolerance: float,
     attention_window: int | None,
     name: str | None,
+    logits: bool,
     as_json: bool,
 ) -> None:
     """Export CHECKPOINT (a step-N folder, or a run folder: its last step) as an evalkit bundle."""
     from trainer.checkpoint import read_checkpoint
+    from trainer.export.options import Bucket
 
+    shapes = [Bucket.parse(text) for text in buckets]
     source = read_checkpoint(checkpoint)  # before MindSpore is loaded, so that a wrong path is told at once
     from trainer.export.bundle import export_bundle
 
@@ -96,8 +175,11 @@ def export(
         source,
         out,
         formats=formats.split(","),
+        buckets=shapes,
+        tolerance=_finite(parity_tolerance, "--parity-tolerance"),
         attention_window=attention_window,
         name=name,
+        logits=logits,
     )
     worst = max(parity.max_abs_logprob_diff for parity in bundle.manifest.parity.values())
     if as_json:
@@ -111,6 +193,11 @@ def export(
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--prompt", required=True, help="Text to continue.")
+@click.option(
+    "--backend",
+    type=click.Choice(["mindir", "onnx"]),
+    help="What runs a bundle's graph; default: onnx on a CPU where the bundle has it, else mindir.",
+)
 @click.option("--chat", is_flag=True, help="Send the prompt as a user's message.")
 @click.option("--max-new-tokens", type=click.IntRange(min=1), default=64, show_default=True)
 @click.option(
@@ -123,6 +210,7 @@ def export(
 def generate(
     model: Path,
     prompt: str,
+    backend: Literal["mindir", "onnx"] | None,
     chat: bool,
     max_new_tokens: int,
     temperature: float,
@@ -136,7 +224,7 @@ def generate(
     from trainer.generate import load_generator, prompt_ids
     from trainer.sampling import Sampling
 
-    generator = load_generator(model)
+    generator = load_generator(model, backend)
     result = continue_text(
         generator,
         prompt_ids(generator.tokenizer, prompt, chat=chat),
@@ -156,11 +244,66 @@ def generate(
     click.echo(result.text)
 
 
+@cli.command()
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), required=True, help="Folder to write; must not exist."
+)
+@click.option(
+    "--ranks",
+    "rank_map",
+    type=click.Path(path_type=Path),
+    help="YAML of `file pattern: rank`, for traces that don't say whose they are.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object on stdout.")
+def timeline(folder: Path, out: Path, rank_map: Path | None, as_json: bool) -> None:
+    """Say where the time goes in DIR, a profiler's output folder (or one trace file); nothing is run.
+
+    Writes cube.parquet, heatmap.html, trace.json (for ui.perfetto.dev) and findings.json.
+    """
+    from trainer.timeline.ranks import read_rank_map
+    from trainer.timeline.run import analyse, write_analysis
+
+    ranks = read_rank_map(rank_map) if rank_map is not None else None
+    if out.exists():  # before minutes of reading
+        raise InputError(f"{out}: exists already; remove it or choose another folder")
+    analysis = analyse(folder, ranks)
+    write_analysis(analysis, out, folder.resolve().name)
+    if as_json:
+        click.echo(json.dumps(analysis.to_json(), ensure_ascii=False, allow_nan=False))
+        return
+    for note in analysis.notes():
+        say(f"note: {note}")
+    for finding in analysis.findings:
+        click.echo(f"{finding.severity}: {finding.rule}: {finding.summary}")
+        click.echo(f"  do: {finding.action}")
+    if not analysis.findings:
+        click.echo("no rule found anything")
+    click.echo(f"report: {out / 'heatmap.html'}")
+
+
+@contextmanager
+def stdout_for_the_result() -> Iterator[None]:
+    """Within the block whatever prints (callbacks, MindSpore's profiler in a process of its own) prints on stderr."""
+    sys.stdout.flush()
+    saved = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, 1)
+        os.close(saved)
+
+
 def _finite(value: float, option: str) -> float:
     # click's ranges let NaN through: every comparison with it is false.
     if not math.isfinite(value):
         raise InputError(f"{option} {value}: a finite number is needed")
     return value
+
+
+cli.add_command(doctor)
 
 
 def main() -> None:

@@ -1,29 +1,37 @@
 """The training configuration, `version: 1` (contracts: trainer.example.yaml)."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from evalkit.bundle import ModelSpec
 from evalkit.yaml_source import YamlSource
+from trainer.configuration.data import DataConfig
+from trainer.configuration.optimizer import OptimizerConfig
+from trainer.configuration.parallel import ParallelConfig, check_parallel
+from trainer.configuration.precision import PrecisionConfig
+from trainer.configuration.running import CheckpointConfig, EvaluationConfig, ProfileConfig
+from trainer.configuration.strict import Positive, Strict
 
-Positive = Annotated[int, Field(gt=0)]
 
+class ModelConfig(Strict):
+    """The architecture; what is left out follows the family.
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class ModelConfig(_Strict):
-    """The architecture; what is left out follows the family."""
+    Attributes:
+        vocab_size: checked against the tokenizer, which decides.
+        vocab_multiple: while it trains, the model's vocabulary is filled up to a multiple of this (16 suits Ascend's
+            matrix unit). The rows added stay zero, take no part in the softmax, and are in no checkpoint.
+    """
 
     family: Literal["llama", "gpt2"]
     hidden_size: Positive
-    layers: Positive
+    layers: int = Field(gt=0, le=1024)
     heads: Positive
     kv_heads: Positive | None = None
     intermediate_size: Positive | None = None
+    vocab_size: Positive | None = None
+    vocab_multiple: Positive = 1
     max_length: int = Field(gt=1)
     attention_window: Positive | None = None
     norm: Literal["rmsnorm", "layernorm"] | None = None
@@ -94,13 +102,13 @@ def count_parameters(spec: ModelSpec) -> int:
     return tables * hidden + spec.layers * layer + norm + head
 
 
-class TokenizerTraining(_Strict):
+class TokenizerTraining(Strict):
     """Train a byte-level BPE on the training data."""
 
     vocab_size: int = Field(ge=262, le=1 << 20)
 
 
-class TokenizerConfig(_Strict):
+class TokenizerConfig(Strict):
     """Where the tokenizer comes from: trained here, or the tokenizer.json of an earlier run."""
 
     train: TokenizerTraining | None = None
@@ -113,72 +121,15 @@ class TokenizerConfig(_Strict):
         return self
 
 
-class DataConfig(_Strict):
-    """Training and validation files (JSON Lines or plain text) and how they become rows."""
+class TrainConfig(Strict):
+    """The whole file.
 
-    train: list[str] = Field(min_length=1)
-    validation: list[str] = []
-    loss_on: Literal["assistant", "all"] = "assistant"
-    sequence_length: int = Field(gt=1)
-    packing: bool = True
-    clean: Literal["default"] = "default"
-
-
-class OptimizerConfig(_Strict):
-    """AdamW with warm-up and a schedule."""
-
-    name: Literal["adamw"] = "adamw"
-    learning_rate: float = Field(gt=0)
-    schedule: Literal["cosine"] = "cosine"
-    warmup_steps: int = Field(default=0, ge=0)
-    weight_decay: float = Field(default=0.01, ge=0)
-    clip_norm: float = Field(default=1.0, gt=0)
-
-
-class LossScaleConfig(_Strict):
-    """Dynamic loss scale: divided by `factor` at an overflow, multiplied after `window` steps without one."""
-
-    initial: float = Field(default=65536.0, ge=1)
-    factor: int = Field(default=2, gt=1)
-    window: Positive = 1000
-
-
-class PrecisionConfig(_Strict):
-    """Numeric precision; O0 is float32 throughout."""
-
-    level: Literal["O0"] = "O0"
-    loss_scale: LossScaleConfig = LossScaleConfig()
-
-
-class ParallelConfig(_Strict):
-    """Parallel training: one process."""
-
-    data: Literal[1] = 1
-    model: Literal[1] = 1
-    pipeline: Literal[1] = 1
-    micro_batches: Literal[1] = 1
-    optimizer_shard: Literal[False] = False
-    recompute: Literal["none"] = "none"
-
-
-class CheckpointConfig(_Strict):
-    """Write a checkpoint every `every` steps (and after the last); keep the last few and the best."""
-
-    every: Positive
-    keep_last: Positive = 3
-    keep_best: Literal["perplexity/token"] | None = None
-
-
-class EvaluationConfig(_Strict):
-    """Measure the validation data during training."""
-
-    every: Positive
-    on_loss_scale_drop: bool = False
-    scenario: None = None
-
-
-class TrainConfig(_Strict):
-    """The whole file."""
+    Attributes:
+        on_nan: a step whose loss isn't a number ends the run (stop) or leaves the weights as they are (skip).
+        debug: run operation by operation (PyNative), with every gradient checked; slow.
+        callbacks: `module:attr` each, a `mindspore.train.Callback`, its class or a function that makes one; modules
+            come from the configuration's folder or are installed.
+    """
 
     version: Literal[1]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
@@ -192,9 +143,13 @@ class TrainConfig(_Strict):
     steps: Positive
     batch_size: Positive
     accumulation: Positive = 1
+    on_nan: Literal["stop", "skip"] = "stop"
+    debug: bool = False
+    callbacks: tuple[str, ...] = ()
     parallel: ParallelConfig = ParallelConfig()
     checkpoints: CheckpointConfig | None = None
     evaluation: EvaluationConfig | None = None
+    profile: ProfileConfig = ProfileConfig()
 
     @model_validator(mode="after")
     def _fits_together(self) -> "TrainConfig":
@@ -214,34 +169,16 @@ class TrainConfig(_Strict):
             and self.evaluation is None
         ):
             raise ValueError("checkpoints.keep_best needs evaluation.every; add it")
+        if self.debug and self.precision.level != "O0":
+            raise ValueError("debug needs precision.level O0: PyNative has no mixed precision on CPU")
+        check_parallel(self.parallel, self.model.spec(vocab_size=2), self.batch_size, debug=self.debug)
         return self
-
-
-# Keys of later versions and the value that means "not used"; anything else gets a plain answer, not a type error.
-_LATER: tuple[tuple[tuple[str, ...], tuple[Any, ...], str], ...] = (
-    (("parallel", "data"), (1,), "training runs in one process"),
-    (("parallel", "model"), (1,), "training runs in one process"),
-    (("parallel", "pipeline"), (1,), "training runs in one process"),
-    (("parallel", "micro_batches"), (1,), "training runs in one process"),
-    (("parallel", "optimizer_shard"), (False,), "training runs in one process"),
-    (("parallel", "recompute"), ("none",), "activations are always kept"),
-    (("precision", "level"), ("O0",), "training is float32"),
-    (("evaluation", "scenario"), (None,), "the validation data is measured during training"),
-)
 
 
 def load_config(path: Path) -> TrainConfig:
     """Read a training configuration.
 
     Raises:
-        InputError: broken YAML, an unknown key, a wrong type or a value this version can't serve; names the line.
+        InputError: broken YAML, an unknown key, a wrong type or values that don't fit together; names the line.
     """
-    source = YamlSource(path)
-    for field, neutral, what in _LATER:
-        value: Any = source.value
-        for part in field:
-            value = value.get(part, neutral[0]) if isinstance(value, dict) else neutral[0]
-        if value not in neutral:
-            shown = "leave it out" if neutral[0] is None else f"set it to {str(neutral[0]).lower()}"
-            raise source.error(field, f"{value!r} isn't supported in this version ({what}); {shown}")
-    return source.parse(TrainConfig)
+    return YamlSource(path).parse(TrainConfig)

@@ -1,28 +1,32 @@
 """Continue a text with a checkpoint or a bundle, one token at a time with a KV cache."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import context
 
-from evalkit.bundle import MANIFEST, TOKENIZER, WEIGHTS, ModelSpec, load_bundle
+from evalkit.bundle import DECODE_ONNX, MANIFEST, TOKENIZER, WEIGHTS, Bundle, ModelSpec, load_bundle
 from evalkit.chat import ChatRenderer
 from evalkit.errors import InputError
 from evalkit.tokenization import TextTokenizer
 from trainer.checkpoint import read_checkpoint
 from trainer.export.graphs import StepGraph, dynamic_inputs, load_mindir, step_ports
+from trainer.export.step_calls import Step, mindspore_step, onnx_step
 from trainer.model.decoder import CausalLM
 from trainer.model.weights import load_weights
 from trainer.sampling import Sampling, choose
+
+Backend = Literal["mindir", "onnx"]
 
 
 @dataclass(frozen=True)
 class Generator:
     """A model ready to continue texts."""
 
-    step: nn.Cell
+    step: Step
     spec: ModelSpec
     tokenizer: TextTokenizer
 
@@ -37,16 +41,23 @@ class Generation:
     finish_reason: Literal["end", "length"]
 
 
-def load_generator(path: Path) -> Generator:
+def load_generator(path: Path, backend: Backend | None = None) -> Generator:
     """A bundle's decode graph, or the model of a checkpoint (a step-N folder or a run folder).
 
+    Args:
+        path: of the bundle or checkpoint.
+        backend: of a bundle's graphs; None: ONNX Runtime on a CPU where the bundle has that graph, else MindSpore.
+
     Raises:
-        InputError: neither, or a broken one.
+        InputError: neither, or a broken one, or a bundle without that graph.
     """
     if (path / MANIFEST).is_file():
         bundle = load_bundle(path)
-        graph = load_mindir(bundle.graph_file("decode"), step_ports(bundle.model)[0])
-        return Generator(graph, bundle.model, bundle.tokenizer)
+        return Generator(_bundle_step(bundle, backend), bundle.model, bundle.tokenizer)
+    if backend is not None:
+        raise InputError(
+            f"--backend {backend}: only a bundle has graphs to choose from; leave it out, or export {path}"
+        )
     checkpoint = read_checkpoint(path)
     spec, frame = checkpoint.meta.model, checkpoint.meta.tokenizer
     model = CausalLM(spec)
@@ -60,7 +71,21 @@ def load_generator(path: Path) -> Generator:
         end_token=frame.end_token,
         chat_template=frame.chat_template,
     )
-    return Generator(step, spec, tokenizer)
+    return Generator(mindspore_step(step), spec, tokenizer)
+
+
+def _bundle_step(bundle: Bundle, backend: Backend | None) -> Step:
+    has_onnx = DECODE_ONNX in bundle.manifest.graphs
+    if backend == "onnx" and not has_onnx:
+        raise InputError(
+            f"--backend onnx: {bundle.path} has no ONNX graph; export it again with --format mindir,onnx"
+        )
+    on_cpu = context.get_context("device_target") == "CPU"
+    if backend == "onnx" or (
+        backend is None and has_onnx and on_cpu and find_spec("onnxruntime") is not None
+    ):
+        return onnx_step(bundle.graph_file(DECODE_ONNX))
+    return mindspore_step(load_mindir(bundle.graph_file("decode"), step_ports(bundle.model)[0]))
 
 
 def prompt_ids(tokenizer: TextTokenizer, prompt: str, *, chat: bool) -> list[int]:
@@ -102,9 +127,7 @@ def generate(
             np.arange(position, dtype=np.int32)[None],
             np.array([len(new) - 1], np.int32),
         )
-        logits, *step_cache = (
-            output.asnumpy() for output in generator.step(*(Tensor(value) for value in (*inputs, *cache)))
-        )
+        logits, *step_cache = generator.step((*inputs, *cache))
         cache = [np.concatenate(pair, axis=2) for pair in zip(cache, step_cache, strict=True)]
         token = choose(logits[0], sampling, random)
         if token == generator.tokenizer.end_token:

@@ -2,77 +2,132 @@
 
 import math
 import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-import mindspore as ms
-import orjson
+from mindspore.train import Callback
 
-from evalkit.bundle import TokenizerSpec
-from evalkit.canonical import sha256_bytes, sha256_json
-from evalkit.errors import InputError
-from evalkit.files import write_json_atomic
-from trainer.checkpoint import Probe, RunFiles, prune, saved_steps, step_folder
+from evalkit.console import say
+from evalkit.errors import IncompleteError, InputError
+from evalkit.runs.interruption import terminable
+from trainer.callbacks import TrainingEvents, load_callbacks
+from trainer.checkpoint import (
+    Checkpoint,
+    kept_checkpoint,
+    remove_leftovers,
+    remove_step,
+    saved_steps,
+    step_folder,
+)
 from trainer.config import TrainConfig
 from trainer.data.cursor import Cursor
+from trainer.data.packing import Batch
 from trainer.data.pipeline import TrainingData, prepare
-from trainer.model.decoder import CausalLM
-from trainer.model.weights import initialise, weights_bytes, weights_of
-from trainer.progress import TrainingProgress, training_progress
+from trainer.debugging import LayerWatch
+from trainer.processes import Processes, start_processes
+from trainer.profiling import StepProfiler
+from trainer.progress import training_progress
+from trainer.resume import find_checkpoint
+from trainer.run_log import RunLogs, claimed, open_logs, storing
+from trainer.saving import Counters, Saver
+from trainer.scenario_evaluation import LogSink, scenario_callback
+from trainer.setup import build_step, check_model
 from trainer.step import StepResult, TrainStep
+from trainer.validation import Validation
+
+# So many steps without an update one after another mean that nothing is being learnt any more.
+_MAX_SKIPPED_IN_A_ROW = 50
 
 
 @dataclass(frozen=True)
 class TrainSummary:
-    """How a run ended; `perplexity` is that of the last validation, None where there was none."""
+    """How a run ended.
+
+    Attributes:
+        out: the run folder.
+        checkpoint: the last one.
+        steps: done; fewer than configured where a callback asked for the end.
+        final_loss: of the last step whose loss was a number, None where there was none.
+        perplexity: of the last validation of this process, None where there was none.
+        seconds: this process took.
+    """
 
     out: Path
     checkpoint: Path
     steps: int
-    final_loss: float
+    final_loss: float | None
     perplexity: float | None
     seconds: float
 
 
-def train(config: TrainConfig, folder: Path, out: Path) -> TrainSummary:
+def train(
+    config: TrainConfig,
+    folder: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    profile: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> TrainSummary:
     """Train a model from its configuration.
 
-    The same configuration, data and machine give bit-identical weights.
+    The same configuration, data and machine give bit-identical weights, however often the run was broken off and
+    resumed. With several processes (`msrun`) each calls this, and the first one writes.
 
     Args:
         config: the configuration.
         folder: relative paths of the configuration start here.
-        out: the run folder: checkpoints/step-N/, log.jsonl, evaluations.jsonl, best.json.
+        out: the run folder: checkpoints/step-N/, log.jsonl, evaluations.jsonl,
+            scenario.jsonl, best.json.
+        resume: go on from the newest whole checkpoint in `out`; from the start where there is none.
+        profile: record MindSpore's profiler for the steps of `config.profile` into `out`/profile.
+        callbacks: called after those that the configuration names.
 
     Raises:
-        InputError: bad data, an `out` that holds a run already, or a loss that isn't a number.
+        InputError: bad data or configuration, an `out` that holds a run already, a loss that isn't a number, a full
+            disk.
+        IncompleteError: interrupted.
     """
-    if saved_steps(out):
-        raise InputError(f"{out}: holds checkpoints already; remove the folder or choose another --out")
+    if saved_steps(out) and not resume:
+        raise InputError(
+            f"{out}: holds checkpoints already; go on with --resume, remove the folder or choose another --out"
+        )
     started = time.monotonic()
-    data = prepare(config, folder)
-    spec = config.model.spec(data.tokenizer.vocab_size)
-    ms.set_context(mode=ms.GRAPH_MODE)
-    ms.set_seed(config.seed)
-    model = CausalLM(spec, config.model.dropout)
-    initialise(model, spec, config.seed)
-    model.set_train(True)
-    run = _Run(config, data, TrainStep(model, config), model, out)
-    out.mkdir(parents=True, exist_ok=True)
-    with (
-        (out / "log.jsonl").open("wb") as log,
-        (out / "evaluations.jsonl").open("wb") as evaluations,
-        training_progress(config.steps) as progress,
-    ):
-        run.run(log, evaluations, progress)
+    try:
+        with terminable():
+            data = prepare(config, folder)
+            spec = config.model.spec(data.tokenizer.vocab_size)
+            check_model(spec, config)
+            used = [*load_callbacks(config.callbacks, folder), *callbacks]
+            processes = start_processes(config)
+            train_step = build_step(config, spec, processes.rank)
+            validation = Validation(config.evaluation, config.steps, data, train_step)
+            saver = Saver(config, data, train_step, validation, out)
+            watcher = scenario_callback(config, folder, out, data, train_step, processes)
+            if watcher is not None:
+                used.append(watcher)
+            events = TrainingEvents(used, processes.data_config(config), data, train_step)
+            profiler = StepProfiler(out / "profile", config.profile) if profile else None
+            run = _Run(config, data, train_step, validation, saver, processes, events, profiler)
+            with claimed(out) if processes.writes else nullcontext(), storing(out):
+                found = find_checkpoint(out, config, data, saver.files.tokenizer.sha256) if resume else None
+                counters = run.begin(found, out, resume=resume)
+                with run.logs(out, counters.step, scenario=watcher is not None) as logs:
+                    if watcher is not None and logs.scenario is not None:
+                        watcher.sinks = (LogSink(logs.scenario),)
+                    run.run(counters, logs)
+    except KeyboardInterrupt:
+        raise IncompleteError(f"interrupted; {kept_checkpoint(out)}") from None
     return TrainSummary(
         out=out,
-        checkpoint=step_folder(out, config.steps),
-        steps=config.steps,
-        final_loss=run.loss,
-        perplexity=run.perplexity,
+        checkpoint=step_folder(out, counters.step),
+        steps=counters.step,
+        final_loss=counters.loss,
+        perplexity=validation.perplexity,
         seconds=time.monotonic() - started,
     )
 
@@ -81,134 +136,130 @@ class _Run:
     """One run's moving parts."""
 
     def __init__(
-        self, config: TrainConfig, data: TrainingData, step: TrainStep, model: CausalLM, out: Path
+        self,
+        config: TrainConfig,
+        data: TrainingData,
+        step: TrainStep,
+        validation: Validation,
+        saver: Saver,
+        processes: Processes,
+        events: TrainingEvents,
+        profiler: StepProfiler | None,
     ) -> None:
-        self.config, self.data, self.train_step, self.model, self.out = config, data, step, model, out
-        self.loss = math.nan
-        self.perplexity: float | None = None
-        self.best: tuple[int, float] | None = None
-        probe = data.probe
-        tokenizer = data.tokenizer
-        self.files = RunFiles(
-            name=config.name,
-            model=config.model.spec(tokenizer.vocab_size),
-            tokenizer=TokenizerSpec(
-                sha256=sha256_bytes(data.tokenizer_json),
-                prefix_token=tokenizer.prefix_token,
-                end_token=tokenizer.end_token,
-                chat_template=tokenizer.chat_template,
-            ),
-            config=config.model_dump(),
-            tokenizer_json=data.tokenizer_json,
-            token_counts=data.token_counts,
-            word_counts=data.word_counts,
-            probe=Probe(probe.token_ids, probe.targets, probe.positions, probe.segments),
-        )
+        self.config, self.data, self.train_step, self.validation = config, data, step, validation
+        self.saver, self.processes, self.events, self.profiler = saver, processes, events, profiler
+        self.watch: LayerWatch | None = None
 
-    def run(self, log: IO[bytes], evaluations: IO[bytes], progress: TrainingProgress) -> None:
-        """All steps."""
-        stream = self.data.batches(self.config, Cursor())
-        started = time.monotonic_ns()
-        tokens = 0
-        scale = self.train_step.scale.value
-        for step in range(1, self.config.steps + 1):
-            began = time.monotonic_ns()
-            places, parts = zip(*islice(stream, self.config.accumulation), strict=True)
-            epoch = places[0].epoch
-            result = self.train_step(step, list(parts))
-            now = time.monotonic_ns()
-            new_tokens = sum(batch.tokens for batch in parts)
-            tokens += new_tokens
-            self._check_loss(step, result)
-            self.loss = result.loss
-            entry = {
-                "step": step,
-                "epoch": epoch,
-                "loss": result.loss,
-                "loss_scale": result.loss_scale,
-                "overflow": result.overflow,
-                "grad_norm": result.grad_norm,
-                "learning_rate": result.learning_rate,
-                "tokens": tokens,
-                "tokens_per_s": new_tokens / (now - began) * 1e9,
-                "sample_ids": [record_id for batch in parts for record_id in batch.record_ids],
-                "elapsed_ns": now - started,
-            }
-            _write_line(log, entry)
-            progress.step(step, result.loss, tokens)
-            dropped = (
-                f"{scale:g} -> {self.train_step.scale.value:g}"
-                if self.train_step.scale.value < scale
-                else None
-            )
-            scale = self.train_step.scale.value
-            improved = self._evaluate(step, epoch, dropped, evaluations)
-            self._save(step, improved)
+    def begin(self, found: Checkpoint | None, out: Path, *, resume: bool) -> Counters:
+        """Take up the checkpoint, if there is one."""
+        counters = Counters() if found is None else self.saver.take_up(found)
+        if not self.processes.writes:
+            return counters
+        if found is not None:
+            for damage in found.passed_over:
+                say(f"passed over: {damage}")
+            say(f"going on after step {counters.step} ({found.path})")
+        elif resume:
+            say(f"{out}: no checkpoint yet, starting with the first step")
+        remove_leftovers(out)
+        for later in saved_steps(out):
+            if later > counters.step:
+                # Damaged: it must not count among the last ones that are kept.
+                remove_step(out, later)
+        self.saver.settle_best()
+        return counters
 
-    def _check_loss(self, step: int, result: StepResult) -> None:
+    def logs(self, out: Path, steps: int, *, scenario: bool) -> AbstractContextManager[RunLogs]:
+        """The logs, if this process writes them."""
+        if not self.processes.writes:
+            return nullcontext(RunLogs())
+        return open_logs(out, steps, shapes=self.config.debug, scenario=scenario)
+
+    def run(self, counters: Counters, logs: RunLogs) -> None:
+        """All steps that are left."""
+        if self.config.debug:
+            self.watch = LayerWatch(self.train_step.network, logs.shapes)
+        stream = self.data.batches(self.processes.data_config(self.config), counters.next_batch)
+        began = time.monotonic_ns() - counters.elapsed_ns
+        recording = nullcontext() if self.profiler is None else closing(self.profiler)
+        with training_progress(self.config.steps) as progress, self.events as events, recording:
+            events.train_begin(counters.step)
+            stopping = False
+            while counters.step < self.config.steps and not stopping:
+                places, batches = zip(*islice(stream, self.config.accumulation), strict=True)
+                counters.next_batch = Cursor(places[-1].epoch, places[-1].batch + 1)
+                scale = self.train_step.scale.value
+                result = self._step(counters, places[0].epoch, batches)
+                now = time.monotonic_ns() - began
+                if logs.log is not None:
+                    logs.log.write(_log_entry(counters, places[0].epoch, batches, result, now))
+                    progress.step(counters.step, result.loss, counters.tokens)
+                counters.elapsed_ns = now
+                self._check(result, counters)
+                fell = self.train_step.scale.value < scale
+                record = self.validation.measure(
+                    counters.step,
+                    places[0].epoch,
+                    f"{scale:g} -> {self.train_step.scale.value:g}" if fell else None,
+                )
+                if record is not None:
+                    events.evaluated(self.validation.mean_loss)
+                    if logs.evaluations is not None:
+                        logs.evaluations.write(record)
+                events.step_end(result)
+                stopping = self.processes.any(events.stop_requested)
+                if stopping or self.saver.due(counters.step, record is not None):
+                    logs.sync()  # what a checkpoint counts is in the logs, also after a power cut
+                    if self.processes.writes:
+                        events.saved(counters.step, self.saver.save(counters))
+            events.epoch_end()
+            events.train_end()
+
+    def _step(self, counters: Counters, epoch: int, batches: Sequence[Batch]) -> StepResult:
+        counters.step += 1
+        self.events.step_begin(counters.step, epoch, batches)
+        if self.profiler is not None:
+            self.profiler.before()
+        if self.watch is not None:
+            self.watch.begin(counters.step)
+        own = [self.processes.share(batch, self.config.batch_size) for batch in batches]
+        result = self.train_step(counters.step, own, sum(float(batch.weights.sum()) for batch in batches))
+        if self.profiler is not None:
+            self.profiler.after()
+        counters.tokens += sum(batch.tokens for batch in batches)
+        counters.skipped_in_a_row = counters.skipped_in_a_row + 1 if result.overflow else 0
         if math.isfinite(result.loss):
-            return
-        saved = saved_steps(self.out)
-        kept = f"the last checkpoint is step-{saved[-1]}" if saved else "there is no checkpoint yet"
-        raise InputError(
-            f"step {step}: the loss is {result.loss}; lower optimizer.learning_rate or optimizer.clip_norm, "
-            f"or look at the samples that log.jsonl names ({kept})"
-        )
+            counters.loss = result.loss
+        return result
 
-    def _evaluate(self, step: int, epoch: int, dropped: str | None, sink: IO[bytes]) -> bool:
-        """Measure the validation data if this step asks for it; True where the model is the best so far."""
-        plan = self.config.evaluation
-        if plan is None:
-            return False
-        regular = step % plan.every == 0 or step == self.config.steps
-        after_drop = plan.on_loss_scale_drop and dropped is not None
-        if not regular and not after_drop:
-            return False
-        began = time.monotonic_ns()
-        self.perplexity = self.train_step.perplexity(self.data.validation)
-        entry = {
-            "step": step,
-            "epoch": epoch,
-            "trigger": "loss_scale_drop" if after_drop else "every",
-            "reason": dropped if after_drop else f"every {plan.every} steps",
-            "loss_scale": self.train_step.scale.value,
-            "metrics": [{"name": "perplexity/token", "value": self.perplexity}],
-            "elapsed_ns": time.monotonic_ns() - began,
-        }
-        _write_line(sink, entry)
-        if self.perplexity is None or (self.best is not None and self.perplexity >= self.best[1]):
-            return False
-        self.best = (step, self.perplexity)
-        return True
-
-    def _save(self, step: int, improved: bool) -> None:
-        plan = self.config.checkpoints
-        keep_best = plan is not None and plan.keep_best is not None
-        due = step == self.config.steps or (plan is not None and step % plan.every == 0)
-        if not due and not (keep_best and improved):
-            return
-        self.files.write(
-            step_folder(self.out, step), weights_bytes(weights_of(self.model)), self._facts(step)
-        )
-        if keep_best and improved and self.best is not None:
-            best = {"step": step, "metric": "perplexity/token", "value": self.best[1]}
-            write_json_atomic(self.out / "best.json", best)
-        if plan is not None:
-            prune(self.out, plan.keep_last, self.best[0] if keep_best and self.best else None)
-
-    def _facts(self, step: int) -> dict[str, Any]:
-        return {
-            "config_sha256": sha256_json(self.config.model_dump()),
-            "data_sha256": self.data.train_sha256,
-            "validation_sha256": self.data.validation_sha256,
-            "steps": step,
-            "seed": self.config.seed,
-            "final_loss": self.loss,
-            "final_loss_scale": self.train_step.scale.value,
-            "versions": {"mindspore": ms.__version__},
-        }
+    def _check(self, result: StepResult, counters: Counters) -> None:
+        remedy = "lower optimizer.learning_rate or optimizer.clip_norm, or look at the samples that log.jsonl names"
+        if not math.isfinite(result.loss) and self.config.on_nan == "stop":
+            raise InputError(
+                f"step {counters.step}: the loss is {result.loss}; {remedy} ({kept_checkpoint(self.saver.out)}; `on_nan: skip` "
+                "leaves such steps out)"
+            )
+        if counters.skipped_in_a_row >= _MAX_SKIPPED_IN_A_ROW:
+            raise InputError(
+                f"step {counters.step}: {_MAX_SKIPPED_IN_A_ROW} steps in a row had gradients that aren't finite, at last "
+                f"with loss scale {result.loss_scale:g}; {remedy} ({kept_checkpoint(self.saver.out)})"
+            )
 
 
-def _write_line(stream: IO[bytes], entry: dict[str, Any]) -> None:
-    stream.write(orjson.dumps(entry) + b"\n")
-    stream.flush()
+def _log_entry(
+    counters: Counters, epoch: int, batches: Sequence[Batch], result: StepResult, now_ns: int
+) -> dict[str, Any]:
+    tokens = sum(batch.tokens for batch in batches)
+    return {
+        "step": counters.step,
+        "epoch": epoch,
+        "loss": result.loss,
+        "loss_scale": result.loss_scale,
+        "overflow": result.overflow,
+        "grad_norm": result.grad_norm,
+        "learning_rate": result.learning_rate,
+        "tokens": counters.tokens,
+        "tokens_per_s": tokens / max(now_ns - counters.elapsed_ns, 1) * 1e9,
+        "sample_ids": [record_id for batch in batches for record_id in batch.record_ids],
+        "elapsed_ns": now_ns,
+    }

@@ -1,21 +1,35 @@
 """Dynamic loss scaling: gradients too large for their type skip a step instead of spoiling the weights."""
 
-from mindspore import Tensor, amp, nn, ops
+from mindspore import Tensor, amp, dtype, nn, ops
 
-from trainer.config import LossScaleConfig
+from trainer.configuration.precision import LossScaleConfig
 
 
 class LossScale:
-    """`amp.DynamicLossScaler`, the one that exists on CPU, with its value on the host.
+    """`amp.DynamicLossScaler`, the one that exists on CPU, within bounds and with its value on the host.
 
-    After an overflow the scale is divided by `factor` (never below 1); after `window` steps without one it is
-    multiplied by it.
+    After an overflow the scale is divided by `factor`; after `window` steps without one it is multiplied by it.
+
+    Attributes:
+        scaler: MindSpore's own; its Parameters `scale_value` and `counter` are the truth.
+        value: of the scale.
     """
 
     def __init__(self, config: LossScaleConfig) -> None:
         self.scaler = amp.DynamicLossScaler(config.initial, config.factor, config.window)
         self.value = config.initial
+        self._bounds = config.min, config.max
         self._adjust = _AdjustCell(self.scaler)
+
+    @property
+    def counter(self) -> int:
+        """Steps without an overflow since the scale last moved."""
+        return int(self.scaler.counter.asnumpy())
+
+    @property
+    def at_minimum(self) -> bool:
+        """Whether the scale can't fall any further."""
+        return self.value <= self._bounds[0]
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss to differentiate (inside a graph)."""
@@ -23,7 +37,16 @@ class LossScale:
 
     def adjust(self, finite: bool) -> None:
         """Move the scale after a step."""
-        self.value = float(self._adjust(Tensor(finite)).asnumpy())
+        moved = float(self._adjust(Tensor(finite)).asnumpy())
+        self.value = min(max(moved, self._bounds[0]), self._bounds[1])
+        if self.value != moved:
+            self.scaler.scale_value.set_data(Tensor(self.value, dtype.float32))
+
+    def restore(self, value: float, counter: int) -> None:
+        """Go on from the state that another run was in."""
+        self.value = value
+        self.scaler.scale_value.set_data(Tensor(value, dtype.float32))
+        self.scaler.counter.set_data(Tensor(counter, dtype.int32))
 
 
 class _AdjustCell(nn.Cell):  # type: ignore[misc]

@@ -1,56 +1,75 @@
-"""AdamW and the learning-rate schedule."""
+"""AdamW."""
 
 import math
+from collections.abc import Collection
 
-from mindspore import Parameter, Tensor, dtype, ops
+from mindspore import Parameter, ParameterTuple, Tensor, dtype, nn, ops
+
+from trainer.configuration.optimizer import OptimizerConfig, ParameterGroup
 
 # As for GPT-3 (Brown et al. 2020): the second moment follows faster than with Adam's own 0.999.
 _BETA1, _BETA2, _EPSILON = 0.9, 0.95, 1e-8
-_FLOOR = 0.1
 
 
-def learning_rate(step: int, *, peak: float, warmup_steps: int, steps: int) -> float:
-    """Linear warm-up to `peak`, then a cosine down to a tenth of it at the last step. Steps count from 1."""
-    if step <= warmup_steps:
-        return peak * step / warmup_steps
-    progress = (step - warmup_steps) / (steps - warmup_steps)
-    return peak * (_FLOOR + (1 - _FLOOR) * 0.5 * (1 + math.cos(math.pi * progress)))
+def parameter_group(name: str) -> ParameterGroup | None:
+    """The group of a model's parameter by its name; None: a matrix of a layer, or an untied head."""
+    if "norm." in name:
+        return "norm"
+    if name.endswith(".bias"):
+        return "bias"
+    return "embedding" if ".embed_" in name else None
 
 
-class AdamW:
-    """Adam with decoupled weight decay (Loshchilov & Hutter 2019); matrices decay, norms and biases don't.
+class AdamW(nn.Cell):  # type: ignore[misc]
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019); the groups in `no_decay` don't decay.
 
     MindSpore's fused kernel does p ← p - rate · (m / (sqrt(v) + eps) + decay · p) without bias correction. The
     correction is put into its scalars: with c1 = 1 - β1^t and c2 = 1 - β2^t, rate = lr · sqrt(c2) / c1,
     eps = ε · sqrt(c2), decay = λ · lr / rate give p ← p - lr · (m/c1 / (sqrt(v/c2) + ε) + λ · p) exactly.
+
+    Attributes:
+        parameters: what it updates.
+        first, second: the moments, one of each a parameter.
+        global_step: updates done, a Parameter; skipped steps don't count.
+        learning_rate: of the last step, a Parameter for callbacks to read; the schedule writes it.
     """
 
-    def __init__(self, parameters: list[Parameter], weight_decay: float) -> None:
-        self.parameters = parameters
-        self.weight_decay = weight_decay
+    def __init__(self, parameters: list[Parameter], config: OptimizerConfig) -> None:
+        super().__init__(auto_prefix=False)
+        self.weight_decay = config.weight_decay
         self.applied = 0
-        self._first = [Parameter(ops.zeros_like(p), name=f"first_moment.{p.name}") for p in parameters]
-        self._second = [Parameter(ops.zeros_like(p), name=f"second_moment.{p.name}") for p in parameters]
-        self._decays = [p.ndim >= 2 for p in parameters]
+        self.parameters = ParameterTuple(parameters)
+        self.first = ParameterTuple(_moments("first_moment", parameters))
+        self.second = ParameterTuple(_moments("second_moment", parameters))
+        self.global_step = Parameter(Tensor(0, dtype.int32), name="global_step", requires_grad=False)
+        self.learning_rate = Parameter(Tensor(0.0, dtype.float32), name="learning_rate", requires_grad=False)
+        self._decays = decaying(parameters, config.no_decay)
         self._kernel = ops.AdamWeightDecay()
+
+    def restore(self, updates: int) -> None:
+        """Go on after `updates` updates; the moments are filled by whoever has them."""
+        self.applied = updates
+        self.global_step.set_data(Tensor(updates, dtype.int32))
 
     def scalars(self, rate: float) -> tuple[Tensor, Tensor, Tensor]:
         """Rate, epsilon and decay for the kernel at the next update."""
-        self.applied += 1
+        self.restore(self.applied + 1)
         first, second = 1 - _BETA1**self.applied, 1 - _BETA2**self.applied
         kernel_rate = rate * math.sqrt(second) / first
         values = (kernel_rate, _EPSILON * math.sqrt(second), self.weight_decay * rate / kernel_rate)
         rate_now, epsilon, decay = (Tensor(value, dtype.float32) for value in values)
         return rate_now, epsilon, decay
 
-    def update(self, gradients: tuple[Tensor, ...], rate: Tensor, epsilon: Tensor, decay: Tensor) -> Tensor:
-        """Update every parameter in place (inside a graph); returns `rate`, ready when all updates are."""
+    def construct(
+        self, gradients: tuple[Tensor, ...], rate: Tensor, epsilon: Tensor, decay: Tensor
+    ) -> Tensor:
+        """Update every parameter in place; returns `rate`, ready when all updates are."""
         no_decay = decay * 0.0
         for index, gradient in enumerate(gradients):
             done = self._kernel(
                 self.parameters[index],
-                self._first[index],
-                self._second[index],
+                self.first[index],
+                self.second[index],
                 rate,
                 _BETA1,
                 _BETA2,
@@ -60,3 +79,15 @@ class AdamW:
             )
             rate = ops.depend(rate, done)
         return rate
+
+
+def decaying(parameters: list[Parameter], no_decay: Collection[ParameterGroup]) -> list[bool]:
+    """Whether each parameter decays."""
+    return [parameter_group(parameter.name) not in no_decay for parameter in parameters]
+
+
+def _moments(kind: str, parameters: list[Parameter]) -> list[Parameter]:
+    return [
+        Parameter(ops.zeros_like(parameter), name=f"{kind}.{parameter.name}", requires_grad=False)
+        for parameter in parameters
+    ]

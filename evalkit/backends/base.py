@@ -1,6 +1,7 @@
 """What can score token ids. A new backend is one class with the attributes and the method below."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -9,12 +10,16 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int32]
 Float32Array = npt.NDArray[np.float32]
 
+# Before the digest of a model whose identity evalkit can't verify.
+DECLARED = "declared:"
+
 
 @dataclass(frozen=True)
 class RowStats:
     """Statistics of the targets of one batch, all of shape (rows, row length); natural logarithms.
 
-    Values at positions where nothing was asked are arbitrary.
+    Values at positions where nothing was asked are arbitrary. A backend that can't know a statistic gives None for it,
+    and the metrics that need it have no value.
 
     Attributes:
         logprob: ln p(target).
@@ -22,40 +27,23 @@ class RowStats:
         margin: ln p(target) - the largest ln p of any other token.
         rank: 1 + tokens with a logit above the target's.
         top_id: the most probable token.
+        failed: why a segment has no statistics, by (row, segment): its text is counted as an error, the others stand.
+        cached_from: the run that computed them, where they were read from the result cache.
     """
 
     logprob: Float32Array
-    entropy: Float32Array
-    margin: Float32Array
-    rank: IntArray
-    top_id: IntArray
+    entropy: Float32Array | None = None
+    margin: Float32Array | None = None
+    rank: IntArray | None = None
+    top_id: IntArray | None = None
+    failed: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    cached_from: str | None = None
 
 
 class Backend(Protocol):
     """A model that gives the log-probabilities of given tokens (teacher forcing).
 
-    A user's own backend is any object like this (no base class is needed):
-
-        class TableBackend:
-            name, precision = "table", "fp32"
-
-            def __init__(self, table):              # table[i, j] = ln p(j | i)
-                self.table = table
-                self.vocab_size, self.max_length = len(table), 1024
-                self.model_digest = hashlib.sha256(table.tobytes()).hexdigest()
-
-            def score(self, token_ids, targets, positions, segments):
-                logprobs = self.table[token_ids]    # (rows, length, vocabulary)
-                target = np.take_along_axis(logprobs, targets[..., None], -1)
-                others = logprobs.copy()
-                np.put_along_axis(others, targets[..., None], -np.inf, -1)
-                return RowStats(
-                    logprob=target[..., 0],
-                    entropy=-(np.exp(logprobs) * logprobs).sum(-1),
-                    margin=target[..., 0] - others.max(-1),
-                    rank=1 + (logprobs > target).sum(-1),
-                    top_id=logprobs.argmax(-1),
-                )
+    A user's own backend is any object like this, no base class is needed: docs/backends.md has one of 30 lines.
 
     Attributes:
         name: short, for reports: mindir, onnx, ...
@@ -64,8 +52,9 @@ class Backend(Protocol):
         max_length: longest segment that the model can read.
         vocab_size: token ids lie in [0, vocab_size).
 
-    A backend may have one more attribute, `parallel_calls`: how many calls of `score` may run at once, in threads that
-    aren't the caller's. Without it every call comes from the caller's thread.
+    A backend may have two more attributes. `batch_rows`: how many rows it wants in one call at least, while there are so
+    many. `parallel_calls`: how many calls of `score` may run at once, in threads that aren't the caller's; without it
+    every call comes from the caller's thread.
     """
 
     @property

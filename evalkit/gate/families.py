@@ -1,6 +1,6 @@
 """Which kind of evidence a metric stands on: errors there are errors of the metric."""
 
-# By the first part of the metric's name. A metric may stand on several kinds.
+# By the first part of the metric's name, or the first two. A metric may stand on several kinds.
 _KINDS: dict[str, tuple[str, ...]] = {
     "perplexity": ("text",),
     "bits_per_byte": ("text",),
@@ -9,6 +9,8 @@ _KINDS: dict[str, tuple[str, ...]] = {
     "robustness": ("text",),
     "risk": ("risk",),
     "calibration": ("risk",),
+    "calibration/top1_ece": ("text",),
+    "calibration/top1_brier": ("text",),
     "dialogue": ("turn",),
     "latency": ("turn",),
     "cache": ("turn",),
@@ -27,4 +29,6 @@ def evidence_kinds(metric: str) -> tuple[str, ...]:
 
     Every kind where the name doesn't say (business/*, own/*), so that an error anywhere is seen.
     """
-    return _KINDS.get(metric.partition("/")[0], _ALL)
+    first, _, rest = metric.partition("/")
+    two = f"{first}/{rest.partition('/')[0]}"
+    return _KINDS.get(two) or _KINDS.get(first, _ALL)

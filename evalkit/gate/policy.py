@@ -1,5 +1,6 @@
 """The release policy: read from its file, checked against the registry, named by its digest."""
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
 from evalkit.gate.condition import Condition
 from evalkit.metrics.registry import spec_for
-from evalkit.metrics.spec import DECLARED_PREFIXES, MetricSpec
+from evalkit.metrics.spec import MetricSpec, is_declared
 from evalkit.scenario.schema import Policy, Rule
 from evalkit.yaml_source import FieldPath, YamlSource
 
@@ -65,12 +66,17 @@ def rule_problem(
 ) -> tuple[FieldPath, str] | None:
     """The field and what is wrong with it, or None."""
     condition = Condition.of(rule)
-    if rule.metric.startswith(DECLARED_PREFIXES):
+    if is_declared(rule.metric):
         if declared is None:
             return None
         if rule.metric not in declared:
-            known = ", ".join(declared) or "none"
-            return (("metric",), f"the scenario doesn't declare {rule.metric} (it declares: {known})")
+            near = difflib.get_close_matches(rule.metric, declared, n=3, cutoff=0.6)
+            hint = (
+                f"did you mean {' or '.join(near)}?"
+                if near
+                else f"it declares: {', '.join(declared) or 'none'}"
+            )
+            return (("metric",), f"the scenario doesn't declare {rule.metric} ({hint})")
     try:
         spec = (declared or {}).get(rule.metric) or spec_for(rule.metric)
     except InputError as error:

@@ -16,7 +16,7 @@ from evalkit.errors import InputError
 from evalkit.metrics.context import BusinessSetup, MetricContext
 from evalkit.metrics.estimators import MetricKey, NamedEstimator
 from evalkit.metrics.history import Calibration, rank_correlation
-from evalkit.metrics.mapping import MappedEstimator, OwnMapping, mapped
+from evalkit.metrics.mapping import OwnFigure, OwnMapping, mapped
 from evalkit.metrics.result import Interval, MetricResult
 from evalkit.metrics.spec import BUSINESS_PREFIX, MetricSpec
 
@@ -163,7 +163,7 @@ def _figure(
         reason = f"a prediction isn't compared in pairs; compare {_key(setup)}"
         return NamedEstimator(name, reason=reason, coverage=source.coverage, details=details)
     if mapping is not None:
-        estimator = MappedEstimator(source.estimator, mapping)
+        estimator = OwnFigure(source.estimator, mapping)
         undefined = None if estimator.value is not None else "the mapping gives no finite number"
         return NamedEstimator(
             name, estimator=estimator, reason=undefined, coverage=source.coverage, details=details

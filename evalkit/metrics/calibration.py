@@ -1,8 +1,8 @@
 """Whether P(high risk) means what it says: expected calibration error, Brier score, and the reliability curve.
 
-All on the judged decisions. The calibration error compares, in bins of equally many decisions, the mean
-probability with the observed rate. Noise can't cancel inside an absolute value, so its plain value lies above
-the truth: by sqrt(2/pi) standard errors of a bin where the model is calibrated, less elsewhere (Broecker 2012,
+All on the judged decisions; `evalkit.metrics.token_calibration` asks the same of tokens. The calibration error
+compares, in bins of equally many decisions, the mean probability with the observed rate. Noise can't cancel inside an
+absolute value, so its plain value lies above the truth: by sqrt(2/pi) standard errors of a bin where the model is calibrated, less elsewhere (Broecker 2012,
 Estimating reliability and resolution of probability forecasts, section 3). A bootstrap replicate carries the
 noise twice. The value stays the plain one, comparable with other tools; the low ends of interval and bounds
 give the replicates' largest excess back, the high ends keep it, so both err on the side of caution.
@@ -96,43 +96,73 @@ def equal_mass_bins(scores: FloatArray, bins: int) -> IndexArray:
     return (below * bins // len(scores)).astype(np.intp)
 
 
-def _of_decisions(
-    judged: Sequence[SampleRecord], setup: RiskSetup, confidence: float, coverage: float
-) -> list[NamedEstimator]:
-    clusters, columns = group_clusters([sample.cluster for sample in judged])
-    scores = high_risk_probability(judged, setup)
-    outcomes = np.array([sample.target == setup.high_risk for sample in judged], dtype=np.float64)
-    bins = equal_mass_bins(scores, setup.bins)
+def calibration_error(
+    name: str,
+    units: tuple[tuple[str, ...], IndexArray],
+    scores: FloatArray,
+    outcomes: FloatArray,
+    *,
+    bins: int,
+    confidence: float,
+    coverage: float | None,
+    slice: str | None = None,
+) -> NamedEstimator:
+    """The calibration error of some decisions or tokens, with its reliability curve.
+
+    Args:
+        name: of the metric.
+        units: sorted clusters, and the index of each unit's cluster.
+        scores, outcomes: probability of each unit, and 1 where it came true, else 0.
+        bins: of the curve, with equally many units each.
+        confidence: of the curve's intervals.
+        coverage, slice: of the result.
+    """
+    clusters, columns = units
+    cells = columns * bins + (bin_of := equal_mass_bins(scores, bins))
 
     def by_cell(values: FloatArray) -> FloatArray:
-        cells = np.zeros((len(clusters), setup.bins))
-        np.add.at(cells, (columns, bins), values)
-        return cells
+        sums = np.bincount(cells, values, len(clusters) * bins).astype(np.float64)
+        return sums.reshape(len(clusters), bins)
 
     error = CalibrationErrorEstimator(clusters, by_cell(np.ones_like(scores)), by_cell(scores - outcomes))
-    spread = np.bincount(bins, scores * (1 - scores), setup.bins).astype(np.float64)
+    spread = np.bincount(bin_of, scores * (1 - scores), bins).astype(np.float64)
     calibrated = error.excess(spread)
     curve = _curve(error.decisions, by_cell(scores), by_cell(outcomes), confidence)
     details: dict[str, Any] = {"bins": curve, "expected_if_calibrated": calibrated}
-    squared = RatioEstimator.from_units(
-        [sample.cluster for sample in judged], (scores - outcomes) ** 2, np.ones_like(scores)
+    return NamedEstimator(
+        name,
+        slice=slice,
+        estimator=error,
+        coverage=coverage,
+        details=details,
+        bias=math.sqrt(2) * calibrated,
     )
+
+
+def _of_decisions(
+    judged: Sequence[SampleRecord], setup: RiskSetup, confidence: float, coverage: float
+) -> list[NamedEstimator]:
+    names = [sample.cluster for sample in judged]
+    scores = high_risk_probability(judged, setup)
+    outcomes = np.array([sample.target == setup.high_risk for sample in judged], dtype=np.float64)
+    error = calibration_error(
+        "calibration/ece",
+        group_clusters(names),
+        scores,
+        outcomes,
+        bins=setup.bins,
+        confidence=confidence,
+        coverage=coverage,
+    )
+    squared = RatioEstimator.from_units(names, (scores - outcomes) ** 2, np.ones_like(scores))
     rate = math.fsum(outcomes) / len(outcomes)
-    return [
-        NamedEstimator(
-            "calibration/ece",
-            estimator=error,
-            coverage=coverage,
-            details=details,
-            bias=math.sqrt(2) * calibrated,
-        ),
-        NamedEstimator(
-            "calibration/brier",
-            estimator=squared,
-            coverage=coverage,
-            details={"of_the_base_rate": rate * (1 - rate)},
-        ),
-    ]
+    brier = NamedEstimator(
+        "calibration/brier",
+        estimator=squared,
+        coverage=coverage,
+        details={"of_the_base_rate": rate * (1 - rate)},
+    )
+    return [error, brier]
 
 
 def _curve(
@@ -145,7 +175,9 @@ def _curve(
         if n == 0:
             continue
         single = one_outcome_each(successes, trials)
-        counts = (math.fsum(successes), n) if single else effective_sample(successes, trials)
+        counts = (math.fsum(successes), n)
+        if not single:
+            counts = effective_sample(successes, trials, (1 - confidence) / 2)
         low, high = clopper_pearson(*counts, confidence)
         curve.append(
             {

@@ -68,6 +68,23 @@ class ViewSetup:
 
 
 @dataclass(frozen=True)
+class ClassSetup:
+    """A token class of the user: perplexity/<name> and the other metrics of a class.
+
+    Attributes:
+        name: as in the precedence.
+        reference: where its code is; sha256: of that code, which isn't needed after scoring.
+        action, alarm: see `OwnClass`.
+    """
+
+    name: str
+    reference: str
+    sha256: str
+    action: str
+    alarm: float
+
+
+@dataclass(frozen=True)
 class OwnSetup:
     """A metric of the user: where its code is, and the SHA-256 of that."""
 
@@ -116,6 +133,27 @@ class BusinessSetup:
 
 
 @dataclass(frozen=True)
+class RobustnessSetup:
+    """A perturbation under which the texts are measured again: robustness/<name>/<metric>.
+
+    Attributes:
+        effect: respelt (the same content), added, removed or altered content; the first two keep the meaning.
+        digest: of what it does.
+        description: of its settings, for people.
+    """
+
+    name: str
+    effect: Literal["respelt", "added", "removed", "altered"]
+    digest: str
+    description: str
+
+    @property
+    def keeps_meaning(self) -> bool:
+        """Whether everything that the text said is still said."""
+        return self.effect in ("respelt", "added")
+
+
+@dataclass(frozen=True)
 class MetricContext:
     """Settings of one evaluation of the evidence.
 
@@ -127,7 +165,8 @@ class MetricContext:
         k_values: the k of dialogue/pass_hat_k to report.
         within: share-within-budget questions of the policy: (metric name, milliseconds).
         slices: tags that rules ask for.
-        views, own, business: what the scenario adds to the metrics.
+        views, classes, own, business: what the scenario adds to the metrics.
+        robustness: perturbations under which the texts are measured again.
     """
 
     confidence: float
@@ -140,5 +179,7 @@ class MetricContext:
     within: tuple[tuple[str, float], ...] = ()
     slices: tuple[str, ...] = ()
     views: tuple[ViewSetup, ...] = ()
+    classes: tuple[ClassSetup, ...] = ()
     own: tuple[OwnSetup, ...] = ()
     business: tuple[BusinessSetup, ...] = ()
+    robustness: tuple[RobustnessSetup, ...] = ()

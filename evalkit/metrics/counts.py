@@ -42,6 +42,11 @@ class Counts:
         return frozenset(entry for word in self.words for entry, _, _ in lexicon_entries(word))
 
 
+def no_counts(name: str) -> Counts:
+    """Of a model that isn't a bundle: nobody knows what its training saw."""
+    return Counts(source=name, digest="none", tokens=None, tokenizer_sha256=None, words=None)
+
+
 def counts_from_bundle(bundle: Bundle) -> Counts:
     """The frequencies that a bundle's training saw; a converted model has none."""
     files = bundle.manifest.files

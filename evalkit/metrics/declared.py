@@ -1,16 +1,16 @@
-"""What a scenario adds to the registry: views, metrics of the user, business figures, each with its declaration."""
+"""What a scenario adds to the registry: views, token classes, metrics of the user, business figures, each with its declaration."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from evalkit.errors import InputError
 from evalkit.metrics.business import business_signature, business_spec, calibration
-from evalkit.metrics.context import BusinessSetup, MetricContext, OwnSetup, ViewSetup
+from evalkit.metrics.context import BusinessSetup, ClassSetup, MetricContext, OwnSetup, ViewSetup
 from evalkit.metrics.history import Calibration
 from evalkit.metrics.mapping import OwnMapping, load_mapping
 from evalkit.metrics.own import OwnMetric, load_own, own_signature
 from evalkit.metrics.references import modules_folder
-from evalkit.metrics.registry import spec_for
+from evalkit.metrics.registry import CLASS_METRICS, TOKEN_CLASSES, spec_for
 from evalkit.metrics.spec import BUSINESS_PREFIX, VIEW_PREFIX, MetricSpec
 
 
@@ -46,7 +46,7 @@ def declare(context: MetricContext) -> Declared:
     Raises:
         InputError: the user's code isn't there or isn't that of the run.
     """
-    declared = declare_metrics(context.views, load_own(context))
+    declared = declare_metrics(context.views, context.classes, load_own(context))
     for setup in context.business:
         mapping = None
         if setup.own is not None:
@@ -55,13 +55,16 @@ def declare(context: MetricContext) -> Declared:
     return declared
 
 
-def declare_metrics(views: Sequence[ViewSetup], own: Sequence[OwnMetric]) -> Declared:
-    """Views and metrics of the user.
+def declare_metrics(
+    views: Sequence[ViewSetup], classes: Sequence[ClassSetup], own: Sequence[OwnMetric]
+) -> Declared:
+    """Views, token classes and metrics of the user.
 
     Raises:
         InputError: two metrics have one name.
     """
     specs = {spec.name: spec for spec in map(_view_spec, views)}
+    specs |= {spec.name: spec for one in classes for spec in _class_specs(one)}
     for metric in own:
         if metric.name in specs:
             raise InputError(f"{metric.name}: two metrics have this name; rename one")
@@ -110,6 +113,14 @@ def declared_signatures(
         source = found.get(figure.source) or base.get(family, "none")
         found[BUSINESS_PREFIX + figure.name] = business_signature(figure, source)
     return found
+
+
+def _class_specs(setup: ClassSetup) -> Iterator[MetricSpec]:
+    for stem in CLASS_METRICS:
+        pattern = spec_for(f"{stem}/{TOKEN_CLASSES[0]}")
+        own = f"{100 * setup.alarm:g} % above the baseline: {setup.action}"
+        action = own if stem == "perplexity" else pattern.action
+        yield replace(pattern, name=f"{stem}/{setup.name}", action=action)
 
 
 def _view_spec(view: ViewSetup) -> MetricSpec:

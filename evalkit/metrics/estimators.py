@@ -1,6 +1,7 @@
 """The one notion every interval and every comparison is built on: a statistic over independent clusters."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
@@ -14,6 +15,7 @@ FloatArray = npt.NDArray[np.float64]
 # cluster-bootstrap: percentile from 30 clusters on, bootstrap-t from 10, none below.
 # percentile: the same, but never bootstrap-t, for statistics with jumps (a median).
 # exact-binomial: Clopper-Pearson, with an effective n where a cluster holds several outcomes.
+# wilson: the Wilson score interval of the same counts; right on average, where exact is never too narrow.
 # bootstrap-and-exact: the wider end of both, for a share whose definition is itself estimated (a threshold).
 # bounded-mean: the same as percentile, for a mean of values from 0 to a largest one; where all are 0, the exact
 #   bound on the share above 0, times the largest.
@@ -22,6 +24,7 @@ IntervalMethod = Literal[
     "cluster-bootstrap",
     "percentile",
     "exact-binomial",
+    "wilson",
     "bootstrap-and-exact",
     "bounded-mean",
     "fixed-population",
@@ -198,6 +201,46 @@ class ShareEstimator(RatioEstimator):
     def outcomes(self) -> tuple[FloatArray, FloatArray]:
         """See `Proportion.outcomes`."""
         return self.numerators, self.denominators
+
+
+class MappedEstimator(ABC):
+    """A function of another statistic, value by value; its clusters and n are that one's.
+
+    Attributes:
+        inner: the statistic.
+    """
+
+    def __init__(self, inner: Estimator) -> None:
+        self.inner = inner
+
+    @abstractmethod
+    def map(self, values: FloatArray) -> FloatArray:
+        """The function of defined values, shape kept; NaN where it is undefined."""
+
+    @property
+    def clusters(self) -> tuple[str, ...]:
+        """Those of the statistic."""
+        return self.inner.clusters
+
+    @property
+    def n(self) -> int:
+        """That of the statistic."""
+        return self.inner.n
+
+    @property
+    def value(self) -> float | None:
+        """The function of the value; None where either is undefined or isn't finite."""
+        value = self.inner.value
+        mapped = math.nan if value is None else float(self.map(np.array([value]))[0])
+        return mapped if math.isfinite(mapped) else None
+
+    def replicates(self, weights: FloatArray) -> FloatArray:
+        """See `Estimator.replicates`."""
+        values = self.inner.replicates(weights)
+        mapped = np.full_like(values, np.nan)
+        defined = ~np.isnan(values)
+        mapped[defined] = self.map(values[defined])
+        return mapped
 
 
 def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from evalkit.errors import InputError
-from evalkit.metrics import business, calibration, classification, dialogue, latency, logits, own, perplexity
+from evalkit.metrics import (
+    business,
+    calibration,
+    classification,
+    dialogue,
+    latency,
+    logits,
+    own,
+    perplexity,
+    robustness,
+    token_calibration,
+)
 from evalkit.metrics.context import MetricContext
 from evalkit.metrics.declared import Declared, declare
 from evalkit.metrics.estimators import MetricKey, NamedEstimator, RatioEstimator
@@ -15,7 +26,16 @@ from evalkit.metrics.spec import BUSINESS_PREFIX, MetricSpec
 from evalkit.runs.evidence import Evidence
 from evalkit.statistics.intervals import Question, Uncertainty, delta_error, uncertainties
 
-_FAMILIES = (perplexity, logits, classification, calibration, dialogue, latency)
+_FAMILIES = (
+    perplexity,
+    logits,
+    token_calibration,
+    classification,
+    calibration,
+    dialogue,
+    latency,
+    robustness,
+)
 
 
 def build_estimators(

@@ -7,6 +7,8 @@ from evalkit.metrics.estimators import NamedEstimator
 from evalkit.metrics.text_sums import SumField, TextSums, text_slices
 from evalkit.runs.evidence import Evidence
 
+_NOT_GIVEN = "the backend gives no {} of tokens: an endpoint gives log-probabilities alone"
+
 _MEANS: tuple[tuple[str, SumField], ...] = (
     ("logits/entropy", "entropy"),
     ("logits/margin", "margin"),
@@ -24,14 +26,23 @@ def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimato
         named
         for sums in text_slices(evidence, context)
         for name in (None, *sums.classes)
-        for named in _of_class(sums, name)
+        for named in of_tokens(sums, name)
     ]
 
 
-def _of_class(sums: TextSums, name: str | None) -> list[NamedEstimator]:
+def of_tokens(sums: TextSums, name: str | None) -> list[NamedEstimator]:
+    """logits/* of the tokens of one class, of all where it is None."""
     suffix = "" if name is None else f"/{name}"
     tokens = sums.class_column(name, "tokens")
-    found = [sums.ratio(f"{stem}{suffix}", sums.class_column(name, field), tokens) for stem, field in _MEANS]
+    found = [
+        sums.null(f"{stem}{suffix}", _NOT_GIVEN.format(field))
+        if sums.lacks(field)
+        else sums.ratio(f"{stem}{suffix}", sums.class_column(name, field), tokens)
+        for stem, field in _MEANS
+    ]
+    if sums.lacks("rank"):
+        found.append(sums.null(f"logits/top_k_accuracy{suffix}", _NOT_GIVEN.format("rank")))
+        return found
     total = math.fsum(tokens)
     top5 = math.fsum(sums.class_column(name, "top5")) / total if total else None
     top1 = sums.class_column(name, "top1")

@@ -8,7 +8,7 @@ import numpy as np
 
 from evalkit.errors import InputError
 from evalkit.metrics.context import OwnSetup
-from evalkit.metrics.estimators import Estimator, FloatArray
+from evalkit.metrics.estimators import Estimator, FloatArray, MappedEstimator
 from evalkit.metrics.references import load_reference
 from evalkit.metrics.result import Direction
 
@@ -34,36 +34,16 @@ class OwnMapping:
     action: str
 
 
-@dataclass(frozen=True, eq=False)
-class MappedEstimator:
+class OwnFigure(MappedEstimator):
     """A statistic through a user's mapping."""
 
-    inner: Estimator
-    mapping: OwnMapping
+    def __init__(self, inner: Estimator, mapping: OwnMapping) -> None:
+        super().__init__(inner)
+        self.mapping = mapping
 
-    @property
-    def clusters(self) -> tuple[str, ...]:
-        """Those of the metric."""
-        return self.inner.clusters
-
-    @property
-    def n(self) -> int:
-        """That of the metric."""
-        return self.inner.n
-
-    @property
-    def value(self) -> float | None:
-        """The figure, or None where the metric or the figure is undefined."""
-        value = self.inner.value
-        figure = None if value is None else mapped(self.mapping, value)
-        return figure if figure is not None and np.isfinite(figure) else None
-
-    def replicates(self, weights: FloatArray) -> FloatArray:
-        """See `Estimator.replicates`."""
-        values = self.inner.replicates(weights)
-        return np.array(
-            [np.nan if np.isnan(value) else mapped(self.mapping, float(value)) for value in values]
-        )
+    def map(self, values: FloatArray) -> FloatArray:
+        """See `MappedEstimator.map`."""
+        return np.array([mapped(self.mapping, float(value)) for value in values])
 
 
 def mapped(mapping: OwnMapping, value: float) -> float:

@@ -19,9 +19,9 @@ from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import SampleRecord, TurnRecord
 
 _NAME = re.compile(rf"{OWN_PREFIX}[A-Za-z0-9_.-]+")
-_METHODS = ("cluster-bootstrap", "percentile", "exact-binomial", "bootstrap-and-exact")
+_METHODS = ("cluster-bootstrap", "percentile", "exact-binomial", "wilson", "bootstrap-and-exact")
 # These count outcomes: their state is successes and trials.
-_COUNTED = ("exact-binomial", "bootstrap-and-exact")
+_COUNTED = ("exact-binomial", "wilson", "bootstrap-and-exact")
 _BASE = {"text": "text", "risk": "risk", "turn": "dialogue"}
 
 
@@ -40,8 +40,8 @@ class OwnMetric:
             asked once for the value and once for all bootstrap resamples.
         action: what to do when the value is bad.
         alarm: the value at which that is usually said.
-        interval: how the interval is made: cluster-bootstrap, percentile (for statistics with jumps), exact-binomial
-            or bootstrap-and-exact; see `IntervalMethod`.
+        interval: how the interval is made: cluster-bootstrap, percentile (for statistics with jumps), exact-binomial,
+            wilson or bootstrap-and-exact; see `IntervalMethod`.
         support: smallest and largest possible value.
         log_scale: whether a small-sample interval is made on the logarithm.
     """

@@ -10,7 +10,8 @@ from evalkit.metrics.text_sums import TextSums, text_slices
 from evalkit.runs.evidence import Evidence
 
 _CJK = (
-    "the texts hold Chinese or Japanese, which has no words without a declared segmenter; use perplexity/byte"
+    "some texts hold Chinese or Japanese, which has no words without a declared segmenter (`words: {cjk: jieba}` "
+    "segments Chinese, none segments Japanese); use perplexity/byte"
 )
 
 
@@ -19,11 +20,12 @@ def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimato
     return [
         named
         for sums in text_slices(evidence, context)
-        for named in (*_of_slice(sums), *(_of_view(sums, view) for view in context.views))
+        for named in (*of_texts(sums), *(_of_view(sums, view) for view in context.views))
     ]
 
 
-def _of_slice(sums: TextSums) -> list[NamedEstimator]:
+def of_texts(sums: TextSums) -> list[NamedEstimator]:
+    """perplexity/*, bits_per_byte and rate/oov of some texts, views left out."""
     nll, tokens, size = sums.column("nll"), sums.column("scored"), sums.column("bytes_scored")
     found = [
         sums.ratio("perplexity/token", nll, tokens, "exp", details=_oddities(sums)),

@@ -62,20 +62,23 @@ def modules_folder() -> Path | None:
     return _trusted.get() or (Path(name) if name else None)
 
 
-def load_reference(text: str, modules: Path | None, sha256: str | None = None) -> LoadedReference:
+def load_reference(
+    text: str, modules: Path | None, sha256: str | None = None, group: str = ENTRY_POINTS
+) -> LoadedReference:
     """Load what `text` names.
 
     Args:
-        text: `module:attr`, or the name of an entry point of the group `evalkit.metrics`.
+        text: `module:attr`, or the name of an entry point of the group.
         modules: folder in which modules are looked for first; None: only installed ones are known.
         sha256: which source it must have; None: any.
+        group: of entry points.
 
     Raises:
         InputError: not found, its code can't be loaded, or it isn't the expected source.
     """
     if ":" in text and _PATH.fullmatch(text) is None:
         raise InputError(f"{text!r}: module:attr is needed, e.g. my_metrics:short_words")
-    module_name, attributes = text.split(":") if ":" in text else _entry_point(text)
+    module_name, attributes = text.split(":") if ":" in text else _entry_point(text, group)
     file = None if modules is None else modules.joinpath(*module_name.split(".")).with_suffix(".py")
     if file is not None and ":" in text and file.is_file():
         _check_source(text, file, sha256)
@@ -90,13 +93,13 @@ def load_reference(text: str, modules: Path | None, sha256: str | None = None) -
     return LoadedReference(text, target, sha256_file(Path(str(module.__file__))))
 
 
-def _entry_point(name: str) -> tuple[str, str]:
-    found: list[EntryPoint] = [point for point in entry_points(group=ENTRY_POINTS) if point.name == name]
+def _entry_point(name: str, group: str) -> tuple[str, str]:
+    found: list[EntryPoint] = [point for point in entry_points(group=group) if point.name == name]
     if len(found) != 1:
-        known = sorted({point.name for point in entry_points(group=ENTRY_POINTS)})
+        known = sorted({point.name for point in entry_points(group=group)})
         problem = "no installed package has" if not found else f"{len(found)} installed packages have"
         raise InputError(
-            f"{name!r}: {problem} an entry point of this name in the group {ENTRY_POINTS} "
+            f"{name!r}: {problem} an entry point of this name in the group {group} "
             f"(there are: {', '.join(known) or 'none'}); install it, or write module:attr"
         )
     return found[0].module, found[0].attr

@@ -2,14 +2,28 @@
 
 import difflib
 import math
+from collections.abc import Sequence
 
 from evalkit.errors import InputError
+from evalkit.metrics.context import RobustnessSetup
 from evalkit.metrics.estimators import IntervalMethod
 from evalkit.metrics.result import Direction
+from evalkit.metrics.robustness_specs import declared_robustness, parse_robustness
 from evalkit.metrics.spec import Family, MetricSpec
 
 # The partition of tokens: the words of the precedence, then the frequency bands, then what no rule reaches.
 TOKEN_CLASSES = ("head", "middle", "long_tail", "oov", "domain", "other")
+
+# Metrics that exist once a class.
+CLASS_METRICS = (
+    "perplexity",
+    "logits/entropy",
+    "logits/margin",
+    "logits/rank",
+    "logits/top_k_accuracy",
+    "calibration/top1_ece",
+    "calibration/top1_brier",
+)
 
 _CLASS = "<class>"
 _ANY = (-math.inf, math.inf)
@@ -57,7 +71,7 @@ SPECS: tuple[MetricSpec, ...] = (
     _perplexity(
         "perplexity/word",
         "5 % above the baseline: as perplexity/token; it is the one to compare across tokenizers.",
-        family="bytes",
+        family="words",
     ),
     _perplexity(
         "perplexity/byte",
@@ -180,6 +194,31 @@ SPECS: tuple[MetricSpec, ...] = (
         _SHARE,
         "above of_the_base_rate: a constant guess would do better; look at the reliability curve.",
     ),
+    *[
+        MetricSpec(
+            name,
+            "share",
+            "lower",
+            "text",
+            "percentile",
+            _SHARE,
+            "above 0.05 and above expected_if_calibrated: the probabilities of the next token overstate or understate; "
+            "compare mean_confidence with accuracy, and mind it before sampling or thresholds rely on them.",
+        )
+        for name in ("calibration/top1_ece", f"calibration/top1_ece/{_CLASS}")
+    ],
+    *[
+        MetricSpec(
+            name,
+            "squared error",
+            "lower",
+            "text",
+            "cluster-bootstrap",
+            _SHARE,
+            "above of_the_base_rate: the confidence says less than the accuracy alone; look at the reliability curve.",
+        )
+        for name in ("calibration/top1_brier", f"calibration/top1_brier/{_CLASS}")
+    ],
     _share(
         "dialogue/pass_hat_k",
         "higher",
@@ -257,14 +296,33 @@ SPECS: tuple[MetricSpec, ...] = (
     ),
 )
 
-_BY_NAME: dict[str, MetricSpec] = {
-    spec.name.replace(_CLASS, token_class): spec for spec in SPECS for token_class in TOKEN_CLASSES
-}
+
+def by_name(specs: Sequence[MetricSpec]) -> dict[str, MetricSpec]:
+    """The declaration of every name, `<class>` spelled out.
+
+    Raises:
+        ValueError: a name is declared twice, so that it would have two directions.
+    """
+    found: dict[str, MetricSpec] = {}
+    for spec in specs:
+        for name in dict.fromkeys(spec.name.replace(_CLASS, token_class) for token_class in TOKEN_CLASSES):
+            if name in found:
+                raise ValueError(f"{name} is declared twice")
+            found[name] = spec
+    return found
+
+
+_BY_NAME = by_name(SPECS)
 
 
 def metric_names() -> tuple[str, ...]:
     """Every name that a rule may use, in declaration order."""
     return tuple(_BY_NAME)
+
+
+def robustness_specs(setups: Sequence[RobustnessSetup]) -> dict[str, MetricSpec]:
+    """The declaration of every metric under the perturbations of a scenario."""
+    return declared_robustness(setups, _BY_NAME)
 
 
 def spec_for(name: str) -> MetricSpec:
@@ -273,7 +331,7 @@ def spec_for(name: str) -> MetricSpec:
     Raises:
         InputError: no metric has this name; the nearest names are given.
     """
-    spec = _BY_NAME.get(name)
+    spec = _BY_NAME.get(name) or parse_robustness(name, _BY_NAME)
     if spec is not None:
         return spec
     near = difflib.get_close_matches(name, _BY_NAME, n=3, cutoff=0.5)

@@ -13,23 +13,30 @@ _DIGITS = 8
 
 
 def text_signatures(
-    window: Window, precision: str, classes_digest: str, tokenizer_sha256: str
+    window: Window | None, precision: str, classes_digest: str, tokenizer_sha256: str, words: str
 ) -> dict[str, str]:
     """Signatures of the text metrics, by family.
 
     Args:
-        window: how texts were cut.
+        window: how texts were cut; None: not at all.
         precision: of the backend.
         classes_digest: of the token classes with their counts and glossary.
         tokenizer_sha256: numbers per token of different tokenizers aren't comparable; those per byte and word
             are.
+        words: name of the rule by which words are counted.
 
     Returns:
-        "text", e.g. `ppl|w:256/256/first|p:fp32|t:02ab84f1|c:9be1c04d|v:1`, and "bytes", without t and c.
+        "text", e.g. `ppl|w:256/256/first|p:fp32|t:02ab84f1|c:9be1c04d|v:1`, "bytes", without t and c, and "words", as
+        "bytes" with `words:whitespace` or another rule.
     """
-    head = f"ppl|w:{window.length}/{window.stride}/{window.prefix}|p:{precision}"
+    cut = "whole" if window is None else f"{window.length}/{window.stride}/{window.prefix}"
+    head = f"ppl|w:{cut}|p:{precision}"
     tokens = f"t:{tokenizer_sha256[:_DIGITS]}|c:{classes_digest[:_DIGITS]}"
-    return {"text": f"{head}|{tokens}|v:{_VERSION}", "bytes": f"{head}|v:{_VERSION}"}
+    return {
+        "text": f"{head}|{tokens}|v:{_VERSION}",
+        "bytes": f"{head}|v:{_VERSION}",
+        "words": f"{head}|words:{words}|v:{_VERSION}",
+    }
 
 
 def risk_signatures(risk: Risk, precision: str) -> dict[str, str]:

@@ -7,14 +7,21 @@ from evalkit.metrics.estimators import IntervalMethod
 from evalkit.metrics.result import Direction
 
 # Whose protocol signature a number carries. Per-byte and per-word numbers don't depend on the tokenizer
-# ("bytes").
-Family = Literal["text", "bytes", "risk", "calibration", "cost", "dialogue"]
+# ("bytes", "words").
+Family = Literal["text", "bytes", "words", "risk", "calibration", "cost", "dialogue"]
 
-# Metrics that a scenario declares (see evalkit.metrics.declared); without one at hand nothing is known of them.
+# Metrics that a scenario declares (see evalkit.metrics.declared).
 VIEW_PREFIX = "perplexity/view/"
 OWN_PREFIX = "own/"
 BUSINESS_PREFIX = "business/"
-DECLARED_PREFIXES = (VIEW_PREFIX, OWN_PREFIX, BUSINESS_PREFIX)
+ROBUSTNESS_PREFIX = "robustness/"
+_DECLARED_PREFIXES = (VIEW_PREFIX, OWN_PREFIX, BUSINESS_PREFIX, ROBUSTNESS_PREFIX)
+
+
+def is_declared(name: str) -> bool:
+    """Whether a scenario declares the metric; without one at hand nothing is known of it."""
+    # A metric of a user's token class holds the class's name: perplexity/own/amounts.
+    return name.startswith(_DECLARED_PREFIXES) or f"/{OWN_PREFIX}" in name
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,14 @@ class TextSums:
         scored: records with status ok.
         planned: records of any status.
         absent: why a metric has no value, by name.
+        own_classes: token classes of the user.
     """
 
     slice: str | None
     scored: tuple[SampleRecord, ...]
     planned: int
     absent: dict[str, str]
+    own_classes: tuple[str, ...] = ()
 
     @property
     def coverage(self) -> float | None:
@@ -41,7 +43,8 @@ class TextSums:
         """Token classes that hold a token, or that a metric should have and can't."""
         found = {name for record in self.scored for name in record.classes}
         named = {name.removeprefix("perplexity/") for name in self.absent}
-        return [name for name in TOKEN_CLASSES if name != "other" or name in found or name in named]
+        every = (*TOKEN_CLASSES, *self.own_classes)
+        return [name for name in every if name != "other" or name in found or name in named]
 
     def column(self, field: Literal["nll", "scored", "bytes_scored", "words"]) -> FloatArray:
         """A total of each record, shape (records,)."""
@@ -55,6 +58,10 @@ class TextSums:
             # Fixed-point sums: plain addition is exact.
             rows.append(sum(getattr(part, field) for part in parts if part is not None))
         return np.array(rows, dtype=np.float64)
+
+    def lacks(self, field: SumField) -> bool:
+        """Whether the backend couldn't know this statistic of some text."""
+        return any(getattr(part, field) is None for record in self.scored for part in record.classes.values())
 
     def view_column(self, view: ViewSetup, field: SumField) -> FloatArray:
         """A sum of each record over one view, shape (records,)."""
@@ -121,4 +128,5 @@ def text_slices(evidence: Evidence, context: MetricContext) -> list[TextSums]:
 def _sums(name: str | None, texts: Sequence[SampleRecord], context: MetricContext) -> TextSums:
     members = [sample for sample in texts if name is None or name in sample.tags]
     scored = tuple(sample for sample in members if sample.status == "ok")
-    return TextSums(name, scored, len(members), context.absent)
+    own = tuple(setup.name for setup in context.classes)
+    return TextSums(name, scored, len(members), context.absent, own)

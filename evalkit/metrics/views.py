@@ -13,9 +13,8 @@ from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
 from evalkit.metrics.context import ViewSetup
 from evalkit.metrics.references import load_reference
+from evalkit.metrics.spans import Span, found_spans
 from evalkit.scenario.additions_schema import View
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -31,32 +30,8 @@ class SpanView:
     find: Callable[[str], Iterable[Span]]
 
     def spans(self, text: str) -> list[Span]:
-        """Sorted, disjoint character spans.
-
-        Raises:
-            InputError: the user's function fails, or gives something else than spans of the text.
-        """
-        try:
-            found = [(int(start), int(end)) for start, end in self.find(text)]
-        except Exception as error:  # a user's function may raise anything
-            raise InputError(
-                f"text.views: {self.name}: its function failed with {type(error).__name__}: {error}; "
-                "it takes a text and gives pairs of character positions"
-            ) from None
-        merged: list[Span] = []
-        for start, end in sorted(found):
-            if not 0 <= start <= end <= len(text):
-                raise InputError(
-                    f"text.views: {self.name}: its function gave the span {start}-{end} for a text of "
-                    f"{len(text)} characters; spans lie within the text"
-                )
-            if start == end:
-                continue
-            if merged and start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-            else:
-                merged.append((start, end))
-        return merged
+        """Sorted, disjoint character spans; see `found_spans`."""
+        return found_spans(self.find, text, f"text.views: {self.name}")
 
 
 def view_setup(view: View, modules: Path | None) -> tuple[ViewSetup, SpanView | None]:

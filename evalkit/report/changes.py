@@ -8,12 +8,13 @@ from markupsafe import Markup
 
 from evalkit.gate.comparison import ComparedMetric, Difference
 from evalkit.gate.verdict import Verdict
+from evalkit.metrics.spec import ROBUSTNESS_PREFIX
 from evalkit.report import numbers
 from evalkit.report.charts import Dot, Mark, Scale, axis, strip
 from evalkit.report.source import ReportSource
 
 # Units whose change reads best as a difference; all others as per cent of the baseline.
-_ABSOLUTE_UNITS = frozenset({"share", "nats", "turns", "score 1-5"})
+_ABSOLUTE_UNITS = frozenset({"share", "nats", "turns", "score 1-5", "relative change"})
 _WORDS = {"better": "better", "worse": "worse", "same": "no clear difference", "unknown": "no interval"}
 
 Tone = Literal["better", "worse", "same", "unknown"]
@@ -71,11 +72,14 @@ def change_view(compared: ComparedMetric) -> ChangeView:
 
 
 def change_blocks(source: ReportSource) -> list[ChangeBlock]:
-    """Every compared metric, relative changes first, then differences by unit."""
+    """Every compared metric of the clean texts, relative changes first, then differences by unit."""
     if source.comparison is None:
         return []
     members: dict[str, list[ComparedMetric]] = {"relative change": []}
     for compared in source.comparison.metrics:
+        # A change of a change reads better beside the others of its perturbation.
+        if compared.name.startswith(ROBUSTNESS_PREFIX):
+            continue
         relative, difference = _suited(compared)
         if difference.value is not None:
             members.setdefault("relative change" if relative else compared.unit, []).append(compared)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from evalkit.report import numbers
 from evalkit.report.rules import RuleView
 from evalkit.report.text import visible
 from evalkit.report.view import ReportView
@@ -13,7 +14,7 @@ _EMOJI = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "NOT_APPLIED": "�
 
 
 def render_markdown(view: ReportView) -> str:
-    """Verdict, rules, headline figures, and the dialogues that failed."""
+    """Verdict, rules, headline figures, the dialogues that failed, and what was scored."""
     return "\n".join(_lines(view)).rstrip() + "\n"
 
 
@@ -34,13 +35,17 @@ def _lines(view: ReportView) -> Iterator[str]:
         yield f"**{escape(verdict.reason)}**"
     for model in view.models:
         yield ""
-        yield f"{model.role.capitalize()}: {escape(model.name)} `{_code(model.digest[:12])}`"
+        yield f"{model.role.capitalize()}: {escape(model.name)} `{_code(numbers.short_digest(model.digest))}`"
     for notice in view.notices:
         yield ""
         yield f"> {escape(notice)}"
     yield from _rules(view)
     yield from _figures(view)
+    yield from _robustness(view)
     yield from _dialogues(view)
+    for side, sentence in view.conserved:
+        yield ""
+        yield f"{side}: {escape(sentence)}"
     if verdict.warning:
         yield ""
         yield f"> {escape(verdict.warning)}"
@@ -87,6 +92,31 @@ def _figures(view: ReportView) -> Iterator[str]:
         change = f"{figure.change.value} ({figure.change.word})" if figure.change else ""
         cells = [f"{figure.label} ({figure.name})", figure.value, figure.interval, figure.baseline, change]
         yield "| " + " | ".join(escape(cell) for cell in cells) + " |"
+
+
+def _robustness(view: ReportView) -> Iterator[str]:
+    if not view.robustness:
+        return
+    yield ""
+    yield "### Robustness"
+    yield ""
+    yield "Paired differences to the clean texts."
+    yield ""
+    yield "| perturbation | metric | difference | interval | clean → perturbed | baseline | worst slice |"
+    yield "|---|---|---:|---:|---:|---:|---|"
+    for block in view.robustness:
+        warning = f"; {block.warning}" if block.warning else ""
+        for row in block.rows:
+            cells = [
+                f"{block.name} ({block.changed}{warning})",
+                row.metric,
+                row.change,
+                row.reason or row.interval,
+                f"{row.clean} → {row.perturbed}",
+                row.baseline,
+                row.worst,
+            ]
+            yield "| " + " | ".join(escape(cell) for cell in cells) + " |"
 
 
 def _dialogues(view: ReportView) -> Iterator[str]:

@@ -18,7 +18,7 @@ _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("risk", "Risk decisions", ("risk",)),
     ("language", "Perplexity by token class", ("perplexity", "bits_per_byte", "rate")),
     ("latency", "Latency and cache", ("latency", "cache")),
-    ("tokens", "Token statistics and calibration", ("logits", "calibration", "robustness")),
+    ("tokens", "Token statistics and calibration", ("logits", "calibration")),
 )
 
 _HEADLINES = {
@@ -100,7 +100,8 @@ def figures(source: ReportSource) -> list[Figure]:
 
 def sections(source: ReportSource) -> list[MetricSection]:
     """Every metric of the run, by section and unit, in the order of the results."""
-    known = {first for _, _, firsts in _SECTIONS for first in firsts}
+    # What is measured under perturbations has a table of its own.
+    known = {"robustness", *(first for _, _, firsts in _SECTIONS for first in firsts)}
     found = []
     for anchor, title, firsts in _SECTIONS:
         last = anchor == _SECTIONS[-1][0]

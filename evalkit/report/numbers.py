@@ -2,6 +2,7 @@
 
 import math
 
+from evalkit.backends.base import DECLARED
 from evalkit.metrics.result import Interval
 
 MISSING = "–"
@@ -58,8 +59,10 @@ def confidence(value: Interval | None) -> str:
 
 
 def short_digest(digest: str | None) -> str:
-    """The first 12 digits of a digest."""
-    return digest[:12] if digest else MISSING
+    """The first 12 digits of a digest; a declared identity is no digest and stays whole."""
+    if not digest:
+        return MISSING
+    return digest if digest.startswith(DECLARED) else digest[:12]
 
 
 def _decimals(value: float) -> str:

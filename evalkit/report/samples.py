@@ -31,7 +31,8 @@ def worst_samples(candidate: Evidence, baseline: Evidence | None) -> list[Sample
         for sample in candidate.samples
         if sample.kind == "text" and sample.status == "ok" and sample.scored > 0 and sample.text is not None
     ]
-    others = {sample.sample_id: sample for sample in baseline.samples} if baseline else {}
+    theirs = baseline.samples if baseline else ()
+    others = {sample.sample_id: sample for sample in theirs if sample.kind == "text"}
     scored.sort(key=lambda sample: (-_per_token(sample), sample.sample_id))
     return [_view(sample, others.get(sample.sample_id)) for sample in scored[:MAX_SAMPLES]]
 

@@ -40,10 +40,16 @@ def print_metrics(results: "Results") -> None:
         value = _number(metric.value) if metric.value is not None else f"none: {metric.reason}"
         table.add_row(Text(name), Text(value), _ends(metric.interval), str(metric.n))
     _print(table)
-    texts = results.conservation
-    lost = {"in error": texts.error, "skipped": texts.skipped, "truncated": texts.truncated}
-    left_out = ", ".join(f"{number} {status}" for status, number in lost.items() if number) or "none left out"
-    print(f"texts: {texts.ok} of {texts.texts} scored, {left_out}")
+    print_conservation(results)
+
+
+def print_conservation(results: "Results") -> None:
+    """Print that every token and byte was scored exactly once, and what was left out."""
+    from evalkit.report.conservation import conservation_sentence
+
+    sentence = conservation_sentence(results.conservation)
+    if sentence:
+        print(sentence)
 
 
 def print_differences(found: "RunComparison") -> None:

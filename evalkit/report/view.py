@@ -6,9 +6,11 @@ from typing import Any
 
 from evalkit.report import numbers
 from evalkit.report.changes import ChangeBlock, change_blocks, change_view, key_name
+from evalkit.report.conservation import conservation_sentence
 from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
-from evalkit.report.reliability import ReliabilityRow, reliability_rows
+from evalkit.report.reliability import ReliabilityCurve, reliability_curves
+from evalkit.report.robustness import RobustnessBlock, robustness_blocks
 from evalkit.report.rules import SYMBOLS, RuleView, rule_views
 from evalkit.report.samples import SampleView, worst_samples
 from evalkit.report.source import ReportSource
@@ -70,13 +72,15 @@ class ReportView:
     rules: tuple[RuleView, ...]
     figures: tuple[Figure, ...]
     sections: tuple[MetricSection, ...]
-    reliability: tuple[ReliabilityRow, ...]
+    reliability: tuple[ReliabilityCurve, ...]
+    robustness: tuple[RobustnessBlock, ...]
     changes: tuple[ChangeBlock, ...]
     has_baseline: bool
     interval_confidence: str
     samples: tuple[SampleView, ...]
     dialogues: DialogueSection | None
     conservation: tuple[Fact, ...]
+    conserved: tuple[tuple[str, str], ...]
     signatures: tuple[tuple[str, str], ...]
     digests: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
@@ -95,13 +99,15 @@ def build_view(source: ReportSource) -> ReportView:
         rules=tuple(rule_views(source.verdict)) if source.verdict else (),
         figures=tuple(figures(source)),
         sections=tuple(sections(source)),
-        reliability=tuple(reliability_rows(source)),
+        reliability=tuple(reliability_curves(source)),
+        robustness=tuple(robustness_blocks(source)),
         changes=tuple(change_blocks(source)),
         has_baseline=source.baseline_results is not None,
         interval_confidence=_interval_confidence(results),
         samples=tuple(worst_samples(source.candidate, source.baseline)),
         dialogues=dialogue_section(source),
         conservation=tuple(_conservation(source)),
+        conserved=tuple(_conserved(source)),
         signatures=tuple(sorted(source.context.signatures.items())),
         digests=tuple(_digests(source)),
         environment=tuple(_flatten(source.plan.get("environment", {}))),
@@ -137,6 +143,10 @@ def _notices(source: ReportSource) -> Iterator[str]:
     results, verdict = source.results, source.verdict
     if verdict is not None and verdict.first_release:
         yield "First release: rules about change against a baseline were not applied, by explicit choice."
+    for role in ("candidate", "baseline"):
+        model = source.plan.get(role)
+        if isinstance(model, Mapping) and model.get("identity") == "declared":
+            yield f"The identity of the {role}, {model.get('model_digest')}, is {model.get('identity_note')}."
     if not results.complete:
         yield "The run is partial: not everything planned was measured."
     for side, item in (("candidate", results), ("baseline", source.baseline_results)):
@@ -169,13 +179,13 @@ def _notices(source: ReportSource) -> Iterator[str]:
 
 
 def _unwatched_regressions(source: ReportSource) -> Iterator[str]:
-    """Metrics whose whole paired interval is worse and that no rule names; statistics of single logits left out."""
+    """Metrics whose whole paired interval is worse and that no rule names; statistics of single tokens left out."""
     if source.comparison is None:
         return
     watched = set() if source.verdict is None else {rule.metric for rule in source.verdict.rules}
     for compared in source.comparison.metrics:
-        single_logits = compared.name.startswith("logits/")
-        if compared.slice is None and compared.name not in watched and not single_logits:
+        single_tokens = compared.name.startswith(("logits/", "calibration/top1_", "robustness/"))
+        if compared.slice is None and compared.name not in watched and not single_tokens:
             change = change_view(compared)
             if change.tone == "worse":
                 yield f"{key_name(compared.name, compared.k, None)} {change.value}"
@@ -189,13 +199,16 @@ def _models(source: ReportSource) -> Iterator[ModelView]:
         spec = model.get("model") or {}
         training = model.get("training") or {}
         facts = [
+            ("identity", model.get("identity_note")),
+            ("endpoint", model.get("endpoint")),
+            ("prompts", model.get("prompts")),
             ("family", spec.get("family")),
             (
                 "parameters",
                 numbers.count(spec["parameters"]) if isinstance(spec.get("parameters"), int) else None,
             ),
             ("attention window", spec.get("attention_window") or ("all" if spec else None)),
-            ("max length", spec.get("max_length")),
+            ("max length", spec.get("max_length") or model.get("max_length")),
             ("training steps", training.get("steps")),
         ]
         yield ModelView(
@@ -211,6 +224,19 @@ def _conservation(source: ReportSource) -> Iterator[Fact]:
     theirs = dict(_counted(source.baseline_results)) if source.baseline_results else {}
     for name, value in ours:
         yield Fact(name, numbers.count(value), numbers.count(theirs[name]) if name in theirs else "")
+    cached = [
+        "" if evidence is None else numbers.count(sum(sample.from_cache for sample in evidence.samples))
+        for evidence in (source.candidate, source.baseline)
+    ]
+    yield Fact("texts and decisions read from the result cache", *cached)
+
+
+def _conserved(source: ReportSource) -> Iterator[tuple[str, str]]:
+    """The check in words, for each model whose texts were scored."""
+    for side, item in (("Candidate", source.results), ("Baseline", source.baseline_results)):
+        sentence = "" if item is None else conservation_sentence(item.conservation)
+        if sentence:
+            yield side, sentence
 
 
 def _counted(results: Results) -> list[tuple[str, int]]:

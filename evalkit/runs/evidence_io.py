@@ -1,7 +1,7 @@
 """Evidence as Parquet: one row a record, nested values as canonical JSON text, exact round trip."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 RecordT = TypeVar("RecordT", SampleRecord, TurnRecord)
+
+# Rows that are turned into columns at a time: what is written isn't held twice.
+_GROUP_ROWS = 2048
 
 # Column types; what isn't named here is nested and stored as JSON text.
 _INTEGERS = frozenset(
@@ -52,6 +55,7 @@ _TEXTS = frozenset(
         "reason",
         "target",
         "part",
+        "perturbation",
         "text",
         "dialogue_id",
         "turn_id",
@@ -95,18 +99,33 @@ def _write(path: Path, records: Sequence[SampleRecord | TurnRecord], kind: type[
     import pyarrow.parquet as pq
 
     schema = _schema(kind)
-    columns: dict[str, list[Any]] = {name: [] for name in schema.names}
-    for record in records:
-        for name, value in asdict(record).items():
-            columns[name].append(
-                value if _is_plain(name) or value is None else canonical_json(value).decode()
-            )
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns, schema=schema), sink, compression="zstd")
+    with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        for start in range(0, len(records), _GROUP_ROWS):
+            group = records[start : start + _GROUP_ROWS]
+            columns = {
+                name: [_cell(name, getattr(record, name)) for record in group] for name in schema.names
+            }
+            writer.write_table(pa.table(columns, schema=schema))
     write_bytes_atomic(path, sink.getvalue().to_pybytes())
 
 
-def _read(path: Path, kind: type[RecordT]) -> list[dict[str, Any]]:
+def _cell(name: str, value: Any) -> Any:
+    return value if _is_plain(name) or value is None else canonical_json(_nested(value)).decode()
+
+
+def _nested(value: Any) -> Any:
+    """A value with the dataclasses in it as dicts."""
+    if isinstance(value, dict):
+        return {name: _nested(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_nested(item) for item in value]
+    if isinstance(value, ClassSums | ExpectationResult):
+        return {item.name: getattr(value, item.name) for item in fields(value)}
+    return value
+
+
+def _read(path: Path, kind: type[RecordT]) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -115,24 +134,23 @@ def _read(path: Path, kind: type[RecordT]) -> list[dict[str, Any]]:
             f"{path}: no such file; the run is incomplete (finish it with `evalkit resume`) or damaged"
         )
     try:
-        table = pq.read_table(path)
-        rows: list[dict[str, Any]] = table.to_pylist()
+        with pq.ParquetFile(path) as file:
+            if not file.schema_arrow.equals(_schema(kind)):
+                raise InputError(
+                    f"{path}: its columns aren't those of this version of evalkit; the file is damaged or foreign"
+                )
+            for batch in file.iter_batches(batch_size=_GROUP_ROWS):
+                for row in batch.to_pylist():
+                    for name, value in row.items():
+                        if not _is_plain(name) and value is not None:
+                            row[name] = orjson.loads(value)
+                    yield row
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path}: broken JSON in a cell ({error.msg}); the file is damaged") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path}: can't be read as Parquet ({str(error).splitlines()[0]}); the file is damaged"
         ) from None
-    if not table.schema.equals(_schema(kind)):
-        raise InputError(
-            f"{path}: its columns aren't those of this version of evalkit; the file is damaged or foreign"
-        )
-    try:
-        for row in rows:
-            for name, value in row.items():
-                if not _is_plain(name) and value is not None:
-                    row[name] = orjson.loads(value)
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path}: broken JSON in a cell ({error.msg}); the file is damaged") from None
-    return rows
 
 
 def sample_from_row(row: dict[str, Any]) -> SampleRecord:

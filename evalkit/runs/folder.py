@@ -68,3 +68,7 @@ class RunFolder:
     def tokens(self, side: Side) -> Path:
         """One row a scored token, on request."""
         return self.evidence(side) / "tokens.parquet"
+
+    def logits(self, side: Side) -> Path:
+        """Raw logits of each scored token, on request."""
+        return self.evidence(side) / "logits.parquet"

@@ -7,7 +7,7 @@ anywhere else is damage that nobody here did, and is named.
 import base64
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -144,9 +144,7 @@ def _take(line: dict[str, Any], offset: int, content: JournalContent) -> None:
 
 
 def _to_json(record: "Record") -> dict[str, Any]:
-    """The fields of a record; arrays as {"dtype", "base64"}, exact to the bit."""
-    if isinstance(record, SampleRecord | TurnRecord):
-        return asdict(record)
+    """The fields of a record; arrays as {"dtype", "base64"}, exact to the bit; orjson knows nested dataclasses."""
     named = {item.name: getattr(record, item.name) for item in fields(record)}
     return {name: _pack(value) if hasattr(value, "dtype") else value for name, value in named.items()}
 

@@ -5,27 +5,35 @@ finds nothing.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalkit.backends.choice import open_backend
-from evalkit.console import Progress
+from evalkit.backends.models import open_model
+from evalkit.bundle import Bundle
+from evalkit.cache.backend import cached_backend
+from evalkit.console import Progress, say
 from evalkit.errors import InputError
+from evalkit.runs.completeness import check_whole
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import in_order, read_evidence, write_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.journal import Journal, JournalContent, reopen_journals
+from evalkit.runs.logits_io import keep_raw_logits
+from evalkit.runs.perturbed import OnRecords, ScoreItems, score_perturbed
 from evalkit.runs.records import SampleRecord, TurnRecord, WindowRecord
+from evalkit.runs.served import score_whole_texts
 from evalkit.runs.setup import ModelSetup, RunSetup
 from evalkit.runs.tokens_io import write_tokens
 
 if TYPE_CHECKING:
+    from evalkit.backends.base import Backend
     from evalkit.replay.runner import TrialId
     from evalkit.replay.trial import ReplaySettings
     from evalkit.scoring.text_records import TokenRows
+    from evalkit.scoring.texts import TextItem
 
 
 def measure(
@@ -36,6 +44,8 @@ def measure(
     *,
     sandbox_address: str | None,
     keep_tokens: bool,
+    keep_logits: bool,
+    cache_run_id: str | None,
 ) -> Evidence:
     """Measure what isn't measured yet of one model and write its evidence folder.
 
@@ -45,7 +55,8 @@ def measure(
         folder: the run folder; journals lie there while the work goes on.
         progress: shows the work.
         sandbox_address: of a running sandbox that `check_sandbox` accepted; None: one is started for this model.
-        keep_tokens: write tokens.parquet too.
+        keep_tokens, keep_logits: write tokens.parquet, logits.parquet too.
+        cache_run_id: name of this run in the result cache; None: the cache is neither read nor written.
 
     Raises:
         InputError: the sandbox serves something else than planned, or a journal or evidence file is damaged.
@@ -55,17 +66,19 @@ def measure(
     # Both files are written at the very end and appear whole, so both together say that the model is done.
     if folder.samples(model.side).is_file() and folder.turns(model.side).is_file():
         evidence = read_evidence(folder, model.side)
-        _check_whole(setup, evidence, folder.evidence(model.side))
+        check_whole(setup, evidence, folder.evidence(model.side))
     else:
         done = reopen_journals(journals.paths)
         if keep_tokens:
             _forget_texts_without_tokens(done)
-        _score(setup, model, done, progress, journals, keep_tokens)
+        _score(setup, model, done, progress, journals, keep_tokens, cache_run_id)
         _replay(setup, model, done, progress, sandbox_address, journals.turns)
         evidence = in_order(done.samples.values(), done.turns.values())
-        _check_whole(setup, evidence, folder.evidence(model.side))
+        check_whole(setup, evidence, folder.evidence(model.side))
         if keep_tokens:
-            write_tokens(folder.tokens(model.side), journals.tokens)
+            write_tokens(folder.tokens(model.side), journals.tokens, model.classifier.names)
+        if keep_logits:
+            keep_raw_logits(setup, model, folder, evidence, progress)
         write_evidence(folder, model.side, evidence)
     for path in journals.paths:
         path.unlink(missing_ok=True)
@@ -102,15 +115,16 @@ def _score(
     progress: Progress,
     journals: _Journals,
     keep_tokens: bool,
+    cache_run_id: str | None,
 ) -> None:
     from evalkit.scoring.decisions import score_decisions
     from evalkit.scoring.scorer import DoneTexts, score_texts
 
-    planned = len(setup.texts) + len(setup.decisions)
-    ids = {kind: frozenset(key for found, key in done.samples if found == kind) for kind in ("text", "risk")}
+    planned = len(setup.texts) * (1 + len(setup.perturbed)) + len(setup.decisions)
+    kinds = ("text", "risk", "perturbed")
+    ids = {kind: frozenset(key for found, key in done.samples if found == kind) for kind in kinds}
     if planned == sum(map(len, ids.values())):
         return
-    backend = open_backend(setup.backend, model.bundle)
     task = progress.start(f"{model.side}: scoring", planned)
     progress.advance(task, len(done.samples))
     rows: list[TokenRows] = []
@@ -132,10 +146,34 @@ def _score(
         def advance(steps: int) -> None:
             progress.advance(task, steps)
 
+        def keep_perturbed(score: ScoreItems) -> None:
+            clean = {key: record for (kind, key), record in done.samples.items() if kind == "text"}
+
+            def take(batch: Sequence[SampleRecord]) -> None:
+                keep(batch)
+                advance(len(batch))
+
+            for texts in setup.perturbed:
+                score_perturbed(texts, clean, score, take, ids["perturbed"])
+
+        risk = setup.loaded.scenario.risk
+        tokenizer = model.model.tokenizer
+        if tokenizer is None or model.window is None:
+            score_whole_texts(
+                setup,
+                model,
+                ids,
+                keep,
+                on_tokens=rows.append if keep_tokens else None,
+                progress=advance,
+                on_texts=keep_perturbed,
+            )
+            return
+        backend = stack.enter_context(_open_backend(setup, model, cache_run_id))
         if setup.texts:
             score_texts(
                 setup.texts,
-                model.bundle.tokenizer,
+                tokenizer,
                 backend,
                 model.window,
                 model.classifier,
@@ -145,11 +183,25 @@ def _score(
                 progress=advance,
                 done=DoneTexts(ids["text"], done.windows),
             )
-        risk = setup.loaded.scenario.risk
+
+        def score_changed(items: "Sequence[TextItem]", finished: Collection[str], take: OnRecords) -> None:
+            assert tokenizer is not None and model.window is not None
+            score_texts(
+                items,
+                tokenizer,
+                backend,
+                model.window,
+                model.classifier,
+                on_records=take,
+                # Without windows of an earlier attempt: those of a long text could be of another perturbation.
+                done=DoneTexts(frozenset(finished)),
+            )
+
+        keep_perturbed(score_changed)
         if risk is not None:
             score_decisions(
                 setup.decisions,
-                model.bundle.tokenizer,
+                tokenizer,
                 backend,
                 risk,
                 seed=setup.loaded.scenario.seed,
@@ -157,6 +209,16 @@ def _score(
                 progress=advance,
                 done=ids["risk"],
             )
+
+
+def _open_backend(
+    setup: RunSetup, model: ModelSetup, cache_run_id: str | None
+) -> "AbstractContextManager[Backend]":
+    measured = model.model
+    # What somebody declares a model to be says nothing certain about its answers: those are asked anew each time.
+    if cache_run_id is None or not isinstance(measured, Bundle):
+        return nullcontext(open_model(setup.backend, measured))
+    return cached_backend(setup.backend, measured, cache_run_id, lambda line: say(f"{model.side}: {line}"))
 
 
 def check_sandbox(setup: RunSetup, address: str) -> None:
@@ -177,7 +239,7 @@ def check_sandbox(setup: RunSetup, address: str) -> None:
         check_server(
             client.describe(),
             _replay_settings(setup),
-            model_digest=candidate.bundle.model_digest,
+            model_digest=candidate.model.model_digest,
             flow_digest=None if flow is None else flow.digest,
         )
 
@@ -235,7 +297,8 @@ def _replay(
         check_sandbox(setup, sandbox_address)
         replay(sandbox_address)
     else:
-        with sandbox_process(model.bundle.path, None if loaded.flow is None else loaded.flow.path) as server:
+        assert isinstance(model.model, Bundle)  # `prepare` refuses the others
+        with sandbox_process(model.model.path, None if loaded.flow is None else loaded.flow.path) as server:
             replay(server.address)
 
 
@@ -252,30 +315,3 @@ def _finished_trials(done: JournalContent) -> "set[TrialId]":
         if len(turns) == turns[0].dialogue_turns
         and all(turn.status != "infrastructure_fault" for turn in turns)
     }
-
-
-def _check_whole(setup: RunSetup, evidence: Evidence, place: Path) -> None:
-    """Every planned text, decision and turn has its one record, and there is no other."""
-    spec = setup.loaded.scenario.dialogues
-    planned: dict[str, set[object]] = {
-        "text": {item.sample_id for item in setup.texts},
-        "risk": {item.sample_id for item in setup.decisions},
-        "turn": {
-            (item.dialogue.id, trial, index)
-            for item in setup.loaded.dialogues
-            for trial in range(0 if spec is None else spec.trials)
-            for index in range(len(item.dialogue.turns))
-        },
-    }
-    recorded: dict[str, set[object]] = {
-        "text": {record.sample_id for record in evidence.samples if record.kind == "text"},
-        "risk": {record.sample_id for record in evidence.samples if record.kind == "risk"},
-        "turn": {(turn.dialogue_id, turn.trial, turn.turn_index) for turn in evidence.turns},
-    }
-    for kind, wanted in planned.items():
-        differing = wanted ^ recorded[kind]
-        if differing:
-            raise InputError(
-                f"{place}: {len(differing)} records of kind {kind} are missing or too many (e.g. "
-                f"{sorted(map(str, differing))[0]}); the evidence is damaged, start the run anew"
-            )

@@ -3,11 +3,12 @@
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from evalkit.backends.choice import DEFAULT, BackendName
+from evalkit.backends.models import MeasuredModel
 from evalkit.bundle import Bundle, load_bundle
 from evalkit.console import Progress
 from evalkit.errors import IncompleteError, InputError
@@ -21,11 +22,13 @@ from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.interruption import resumable, terminable
 from evalkit.runs.judging import store_verdict
+from evalkit.runs.logits_io import check_logits
 from evalkit.runs.measure import check_sandbox, measure
 from evalkit.runs.plan import new_run_id, now_utc
 from evalkit.runs.planning import build_plan
 from evalkit.runs.results_io import Results
 from evalkit.runs.seal import write_seal
+from evalkit.runs.served import check_endpoints
 from evalkit.runs.setup import RunSetup, prepare
 from evalkit.scenario.loader import LoadedScenario, scenario_from_texts
 from evalkit.scenario.schema import Window
@@ -43,8 +46,9 @@ class RunRequest:
         candidate, baseline: bundle folders that overrule the scenario's.
         out: the run folder to create; None: one under runs/.
         sandbox_address: of a sandbox that serves the candidate already.
-        keep_tokens: write per-token statistics.
+        keep_tokens, keep_logits: write per-token statistics, raw logits.
         backend: what scores the bundles' graphs.
+        use_cache: read scores from the result cache, and keep new ones there.
     """
 
     scenario: LoadedScenario
@@ -53,7 +57,9 @@ class RunRequest:
     out: Path | None = None
     sandbox_address: str | None = None
     keep_tokens: bool = False
+    keep_logits: bool = False
     backend: BackendName = DEFAULT
+    use_cache: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,14 +94,17 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
     with terminable():
         loaded = request.scenario
         _check_gate(loaded)
-        candidate, baseline = _bundles(request)
+        candidate, baseline = _models(request)
         setup = prepare(loaded, candidate, baseline, request.backend)
         if request.sandbox_address is not None:
             check_sandbox(setup, request.sandbox_address)
+        if request.keep_logits:
+            check_logits(setup)
+        check_endpoints(setup)
         run_id = new_run_id()
         folder = _new_folder(
             request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}",
-            [model.bundle for model in setup.models],
+            [model.model for model in setup.models if isinstance(model.model, Bundle)],
         )
         plan = build_plan(setup, _inputs(request, candidate, baseline), run_id=run_id, created=now_utc())
         write_json_atomic(folder.plan, plan)
@@ -127,6 +136,8 @@ def complete_run(
             progress,
             sandbox_address=sandbox_address if model.side == "candidate" else None,
             keep_tokens=plan["inputs"]["keep_tokens"],
+            keep_logits=plan["inputs"]["keep_logits"],
+            cache_run_id=plan["run_id"] if plan["inputs"]["use_cache"] else None,
         )
         for model in setup.models
     ]
@@ -161,6 +172,9 @@ def score_file(
     keep_tokens: bool,
     progress: Progress,
     backend: BackendName = DEFAULT,
+    *,
+    keep_logits: bool = False,
+    use_cache: bool = True,
 ) -> Results:
     """Score a file of texts with a bundle.
 
@@ -169,22 +183,28 @@ def score_file(
         data: JSON lines of texts.
         out: keep the run here; None: nothing is kept.
         window: None: max_length / max_length / first.
-        keep_tokens: write per-token statistics.
+        keep_tokens, keep_logits: write per-token statistics, raw logits.
         progress: shows the work.
         backend: what scores the bundle's graph.
+        use_cache: see `RunRequest`.
 
     Raises:
         InputError: bundle, data or window don't fit.
     """
-    loaded = scenario_from_texts(data, window)
+    request = RunRequest(
+        scenario_from_texts(data, window),
+        candidate=model,
+        out=out,
+        keep_tokens=keep_tokens,
+        keep_logits=keep_logits,
+        backend=backend,
+        use_cache=use_cache,
+    )
     if out is not None:
-        return run_scenario(
-            RunRequest(loaded, candidate=model, out=out, keep_tokens=keep_tokens, backend=backend), progress
-        ).results
+        return run_scenario(request, progress).results
     scratch = Path(tempfile.mkdtemp(prefix="evalkit-score-"))
     try:
-        request = RunRequest(loaded, candidate=model, out=scratch / "run", backend=backend)
-        return run_scenario(request, progress).results
+        return run_scenario(replace(request, out=scratch / "run"), progress).results
     except IncompleteError:
         raise IncompleteError("interrupted; nothing is kept without --out RUN") from None
     finally:
@@ -201,15 +221,19 @@ def _check_gate(loaded: LoadedScenario) -> None:
         check_policy(loaded.policy, YamlSource(loaded.policy_path), (), declared)
 
 
-def _bundles(request: RunRequest) -> tuple[Bundle, Bundle | None]:
+def _models(request: RunRequest) -> tuple[MeasuredModel, MeasuredModel | None]:
     loaded = request.scenario
-    candidate = request.candidate or loaded.bundle
+    candidate = request.candidate or loaded.candidate_model or loaded.bundle
     if candidate is None:
-        raise loaded.error(("model",), "no bundle is named; add `model: {bundle: ...}` or use --model")
-    baseline = request.baseline or loaded.baseline
+        raise loaded.error(("model",), "no model is named; add `model: {bundle: ...}` or use --model")
+    baseline = request.baseline or loaded.baseline_model or loaded.baseline
     if loaded.scenario.first_release:
         baseline = None
-    return load_bundle(candidate), None if baseline is None else load_bundle(baseline)
+    return _loaded(candidate), None if baseline is None else _loaded(baseline)
+
+
+def _loaded(model: Path | MeasuredModel) -> MeasuredModel:
+    return load_bundle(model) if isinstance(model, Path) else model
 
 
 def _new_folder(path: Path, bundles: Sequence[Bundle]) -> RunFolder:
@@ -229,15 +253,22 @@ def _new_folder(path: Path, bundles: Sequence[Bundle]) -> RunFolder:
     return run
 
 
-def _inputs(request: RunRequest, candidate: Bundle, baseline: Bundle | None) -> dict[str, Any]:
+def _inputs(request: RunRequest, candidate: MeasuredModel, baseline: MeasuredModel | None) -> dict[str, Any]:
     """Where everything was found, so that `evalkit resume` works from any folder."""
     source = request.scenario.source
     texts = request.scenario.text_data
     return {
         "scenario": None if source is None else str(source.path.resolve()),
         "texts": str(texts) if source is None else None,
-        "candidate": str(candidate.path.resolve()),
-        "baseline": None if baseline is None else str(baseline.path.resolve()),
+        "candidate": _folder(candidate),
+        "baseline": _folder(baseline),
         "sandbox": request.sandbox_address,
         "keep_tokens": request.keep_tokens,
+        "keep_logits": request.keep_logits,
+        "use_cache": request.use_cache,
     }
+
+
+def _folder(model: MeasuredModel | None) -> str | None:
+    """Of a bundle; where another model is, the scenario says."""
+    return str(model.path.resolve()) if isinstance(model, Bundle) else None

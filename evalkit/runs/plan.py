@@ -14,16 +14,19 @@ from typing import Any
 
 import orjson
 
+from evalkit.backends.models import MeasuredModel
 from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_json
 from evalkit.errors import InputError
 from evalkit.metrics.context import (
     BusinessSetup,
+    ClassSetup,
     DialogueSetup,
     History,
     MetricContext,
     OwnSetup,
     RiskSetup,
+    RobustnessSetup,
     ViewSetup,
 )
 from evalkit.runs.folder import RunFolder, Side
@@ -33,13 +36,16 @@ SCHEMA = "evalkit.plan/1"
 _PACKAGES = ("evalkit", "mindspore", "numpy", "scikit-learn", "tokenizers", "grpcio", "pyarrow")
 
 
-def describe_model(bundle: Bundle) -> dict[str, Any]:
+def describe_model(model: MeasuredModel) -> dict[str, Any]:
     """Identity of a measured model: what it is called, its digests, how it was made."""
-    manifest = bundle.manifest
+    if not isinstance(model, Bundle):
+        return model.describe()
+    bundle, manifest = model, model.manifest
     return {
         "bundle": str(bundle.path),
         "name": manifest.name,
         "model_digest": manifest.model_digest,
+        "identity": "verified",
         "tokenizer_sha256": manifest.tokenizer.sha256,
         "graphs": bundle.graph_digests,
         "model": manifest.model.model_dump(),
@@ -125,8 +131,10 @@ def context_from_plan(plan: dict[str, Any], side: Side = "candidate") -> MetricC
         stored["within"] = tuple((name, float(ms)) for name, ms in stored["within"])
         stored["slices"] = tuple(stored["slices"])
         stored["views"] = tuple(ViewSetup(**view) for view in stored["views"])
+        stored["classes"] = tuple(ClassSetup(**one) for one in stored["classes"])
         stored["own"] = tuple(OwnSetup(**metric) for metric in stored["own"])
         stored["business"] = tuple(map(_business_setup, stored["business"]))
+        stored["robustness"] = tuple(RobustnessSetup(**one) for one in stored["robustness"])
         return MetricContext(risk=risk, dialogues=dialogues, **stored)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(

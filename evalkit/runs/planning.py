@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from evalkit.bundle import Bundle
 from evalkit.gate.policy import policy_digest, resolve_policy
 from evalkit.runs.code_version import code_digests
 from evalkit.runs.plan import SCHEMA, context_to_plan, describe_model, environment
@@ -29,10 +30,20 @@ def build_plan(setup: RunSetup, inputs: dict[str, Any], *, run_id: str, created:
         "seed": loaded.scenario.seed,
         "policy": None if loaded.policy is None else resolve_policy(loaded.policy),
         "policy_sha256": None if loaded.policy is None else policy_digest(loaded.policy),
-        "candidate": describe_model(models["candidate"].bundle),
-        "baseline": describe_model(models["baseline"].bundle) if "baseline" in models else None,
-        "data": data_digests(loaded),
-        "backend": {"name": setup.backend, "precision": "fp32", "device": "CPU"},
+        "candidate": describe_model(models["candidate"].model),
+        "baseline": describe_model(models["baseline"].model) if "baseline" in models else None,
+        "data": {
+            **data_digests(loaded),
+            **(
+                {"perturbed": {one.setup.name: one.digest for one in setup.perturbed}}
+                if setup.perturbed
+                else {}
+            ),
+        },
+        # Of bundles; other models have their own.
+        "backend": {"name": setup.backend, "precision": "fp32", "device": "CPU"}
+        if any(isinstance(model.model, Bundle) for model in setup.models)
+        else None,
         "measurement": {side: context_to_plan(model.context) for side, model in models.items()},
         "inputs": inputs,
         "code": code_digests(),

@@ -14,35 +14,36 @@ SampleStatus = Literal["ok", "error", "skipped", "truncated"]
 TurnStatus = Literal["ok", "model_fault", "infrastructure_fault"]
 
 
-@dataclass(frozen=True)
+# Slots: tens of thousands of records are held at once.
+@dataclass(frozen=True, slots=True)
 class ClassSums:
     """Additive sums over the scored tokens of one class in one text; natural logarithms.
 
     Attributes:
         tokens: scored tokens.
         nll: sum of negative log-probabilities.
-        entropy, margin, rank: sums of the per-token statistics.
-        top1, top5: tokens whose rank is at most 1 and 5.
+        entropy, margin, rank: sums of the per-token statistics; None where the backend can't know them.
+        top1, top5: tokens whose rank is at most 1 and 5, or None.
         bytes: bytes that the scored tokens cover.
     """
 
     tokens: int = 0
     nll: float = 0.0
-    entropy: float = 0.0
-    margin: float = 0.0
-    rank: float = 0.0
-    top1: int = 0
-    top5: int = 0
+    entropy: float | None = 0.0
+    margin: float | None = 0.0
+    rank: float | None = 0.0
+    top1: int | None = 0
+    top5: int | None = 0
     bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SampleRecord:
-    """One text (kind "text") or one labelled decision (kind "risk").
+    """One text (kind "text"), one labelled decision (kind "risk"), or one text under a perturbation (kind "perturbed").
 
     Attributes:
-        sample_id: the user's id, unique in its data file.
-        kind: text or risk.
+        sample_id: the user's id, unique in its data file; of a perturbed text that with `<perturbation>/` before it.
+        kind: text, risk or perturbed.
         digest: SHA-256 of the text (of prompt and target for a decision).
         cluster: samples of one cluster are not independent; its own id where the data names none.
         status, reason: anything but ok stays out of the sums and is counted by status.
@@ -50,15 +51,18 @@ class SampleRecord:
         bytes, bytes_scored, words: of the source text.
         nll: sum over the scored tokens.
         classes: the partition; its sums add up to the totals exactly.
+        top1_outcomes: for each class that holds a token, confidence and outcome of its tokens (see `evalkit.metrics.top1`).
         views: sums over the tokens of each user-defined view that holds one; they may overlap.
         tags: the user's tags, usable as slices.
         target, label_logprobs, part: only for decisions: the true label, ln p(label | prompt) of each label in the
             scenario's order, and "calibration" or "judged".
         worst: up to 8 most surprising tokens as [start_byte, end_byte, logprob].
+        from_cache: whether any statistic of it was read from the result cache; cache_runs: the runs that computed
+            those (a run id begins with its time).
     """
 
     sample_id: str
-    kind: Literal["text", "risk"]
+    kind: Literal["text", "risk", "perturbed"]
     digest: str
     cluster: str
     status: SampleStatus
@@ -71,6 +75,7 @@ class SampleRecord:
     words: int = 0
     nll: float = 0.0
     classes: dict[str, ClassSums] = field(default_factory=dict)
+    top1_outcomes: dict[str, str] = field(default_factory=dict)
     views: dict[str, ClassSums] = field(default_factory=dict)
     tags: list[str] = field(default_factory=list)
     target: str | None = None
@@ -79,7 +84,14 @@ class SampleRecord:
     worst: list[tuple[int, int, float]] = field(default_factory=list)
     text: str | None = None
     from_cache: bool = False
+    cache_runs: list[str] = field(default_factory=list)
     elapsed_ns: int = 0
+    perturbation: str | None = None
+
+    @property
+    def source_id(self) -> str:
+        """The user's id of the text, of a perturbed one too."""
+        return self.sample_id if self.perturbation is None else self.sample_id[len(self.perturbation) + 1 :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,21 +101,24 @@ class WindowRecord:
     Attributes:
         digest: SHA-256 of the text.
         first_scored, end: the tokens that the window newly scores.
-        logprob, entropy, margin: float32, shape (end - first_scored,). rank: int32, the same shape.
+        logprob, entropy, margin: float32, shape (end - first_scored,). rank: int32, the same shape. None where the
+            backend can't know it.
         elapsed_ns: the window's share of the time.
+        cached_from: the run that computed it, where it was read from the result cache.
     """
 
     digest: str
     first_scored: int
     end: int
     logprob: "npt.NDArray[np.float32]"
-    entropy: "npt.NDArray[np.float32]"
-    margin: "npt.NDArray[np.float32]"
-    rank: "npt.NDArray[np.int32]"
+    entropy: "npt.NDArray[np.float32] | None"
+    margin: "npt.NDArray[np.float32] | None"
+    rank: "npt.NDArray[np.int32] | None"
     elapsed_ns: int
+    cached_from: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ExpectationResult:
     """One checked expectation of a turn (or of the whole dialogue: then turn_index is the last one)."""
 
@@ -113,7 +128,7 @@ class ExpectationResult:
     passed: bool
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TurnRecord:
     """One turn of one trial of one dialogue, as the client saw it.
 

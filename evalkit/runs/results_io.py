@@ -35,7 +35,8 @@ _METRIC_FIELDS = tuple(item.name for item in fields(MetricResult) if item.name !
 class Conservation:
     """What became of the texts; tokens and bytes are those of texts with status ok.
 
-    tokens_encoded = tokens_scored + tokens_unconditioned.
+    tokens_encoded = tokens_scored + tokens_unconditioned; bytes - bytes_scored are those of the unconditioned tokens.
+    `conservation` has made sure of it text by text, so that each token and byte was scored exactly once.
     """
 
     texts: int = 0
@@ -121,9 +122,17 @@ def build_results(
 
 
 def conservation(samples: Sequence[SampleRecord]) -> Conservation:
-    """Count texts by status, and tokens and bytes of those with status ok."""
+    """Count texts by status, and tokens and bytes of those with status ok.
+
+    Raises:
+        InputError: the parts of a text don't add up to the whole.
+    """
     texts = [sample for sample in samples if sample.kind == "text"]
     scored = [sample for sample in texts if sample.status == "ok"]
+    for sample in scored:
+        problem = _lost(sample)
+        if problem is not None:
+            raise InputError(f"evidence: text {sample.sample_id!r}: {problem}; the evidence is damaged")
     statuses = Counter(sample.status for sample in texts)
     return Conservation(
         texts=len(texts),
@@ -134,6 +143,23 @@ def conservation(samples: Sequence[SampleRecord]) -> Conservation:
         bytes=sum(sample.bytes for sample in scored),
         bytes_scored=sum(sample.bytes_scored for sample in scored),
     )
+
+
+def _lost(sample: SampleRecord) -> str | None:
+    """What of a scored text is missing or counted twice, or None; the sums are exact, so equality is meant literally."""
+    parts = sample.classes.values()
+    if sample.tokens != sample.scored + sample.unconditioned:
+        return f"{sample.tokens} tokens, but {sample.scored} scored and {sample.unconditioned} unconditioned"
+    if sum(part.tokens for part in parts) != sample.scored:
+        return f"{sample.scored} tokens scored, but {sum(part.tokens for part in parts)} in its classes"
+    if sum(part.bytes for part in parts) != sample.bytes_scored:
+        return f"{sample.bytes_scored} bytes scored, but {sum(part.bytes for part in parts)} in its classes"
+    if sum(part.nll for part in parts) != sample.nll:
+        return "the sum over its classes isn't its whole surprise"
+    whole = sample.bytes_scored == sample.bytes
+    if not (whole or (sample.unconditioned and sample.bytes_scored < sample.bytes)):
+        return f"{sample.bytes_scored} of {sample.bytes} bytes scored, {sample.unconditioned} tokens unconditioned"
+    return None
 
 
 def status_counts(evidence: Evidence) -> StatusCounts:

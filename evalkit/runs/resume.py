@@ -5,6 +5,8 @@ from typing import Any
 
 import orjson
 
+from evalkit.backends.choice import DEFAULT
+from evalkit.backends.models import MeasuredModel
 from evalkit.bundle import load_bundle
 from evalkit.console import Progress
 from evalkit.errors import InputError
@@ -21,7 +23,14 @@ from evalkit.scenario.loader import LoadedScenario, load_scenario, scenario_from
 from evalkit.scenario.schema import Window
 
 # What may differ between the attempts: names and places, and how many processors the machine has.
-_FREE = frozenset({"run_id", "created", "scenario_file", "inputs", "candidate.bundle", "baseline.bundle"})
+_SERVER = ("endpoint", "api_key_env", "concurrency", "timeout_s")
+_FREE = frozenset(
+    [
+        *("run_id", "created", "scenario_file", "inputs"),
+        *(f"{side}.{place}" for side in ("candidate", "baseline") for place in ("bundle", "endpoint")),
+        *(f"scenario.{side}.{key}" for side in ("model", "baseline") for key in _SERVER),
+    ]
+)
 _FREE_MACHINE = "environment.machine.cpus"
 _SHOWN = 3
 
@@ -69,12 +78,15 @@ def _inputs(folder: RunFolder, plan: dict[str, Any]) -> dict[str, Any]:
 def _same_setup(folder: RunFolder, plan: dict[str, Any]) -> RunSetup:
     inputs = _inputs(folder, plan)
     loaded = _load(plan, inputs)
-    baseline = inputs["baseline"]
+    candidate = _model(inputs["candidate"], loaded.candidate_model)
+    if candidate is None:
+        raise InputError(f"{folder.path}: the scenario names no model any more; put back what the plan names")
+    with_baseline = plan["baseline"] is not None
     setup = prepare(
         loaded,
-        load_bundle(Path(inputs["candidate"])),
-        None if baseline is None else load_bundle(Path(baseline)),
-        plan["backend"]["name"],
+        candidate,
+        _model(inputs["baseline"], loaded.baseline_model) if with_baseline else None,
+        DEFAULT if plan["backend"] is None else plan["backend"]["name"],
     )
     now = orjson.loads(
         orjson.dumps(build_plan(setup, inputs, run_id=plan["run_id"], created=plan["created"]))
@@ -87,6 +99,10 @@ def _same_setup(folder: RunFolder, plan: dict[str, Any]) -> RunSetup:
             "put back what the plan names, or start a new run"
         )
     return setup
+
+
+def _model(folder: str | None, other: MeasuredModel | None) -> MeasuredModel | None:
+    return other if folder is None else load_bundle(Path(folder))
 
 
 def _load(plan: dict[str, Any], inputs: dict[str, Any]) -> LoadedScenario:

@@ -2,18 +2,23 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from evalkit.backends.choice import DEFAULT, BackendName
+from evalkit.backends.models import MeasuredModel
 from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
 from evalkit.metrics.context import MetricContext, RiskSetup
-from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file
+from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file, no_counts
 from evalkit.metrics.declared import declared_signatures
 from evalkit.metrics.glossary import read_glossary
+from evalkit.metrics.robustness_specs import robustness_signatures
+from evalkit.metrics.segmenter import jieba_words
 from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
 from evalkit.metrics.token_classes import TokenClassifier, build_classifier
+from evalkit.metrics.words import WordRule
+from evalkit.perturbations.perturbation import PerturbedTexts, perturbed
 from evalkit.runs.folder import Side
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.schema import Classes, Window
@@ -21,17 +26,22 @@ from evalkit.scenario.setup import dialogue_setup
 from evalkit.scoring.decisions import DecisionItem, read_decisions
 from evalkit.scoring.texts import TextItem, read_texts
 from evalkit.scoring.windows import resolve_window
+from evalkit.tokenization import TextTokenizer
 
 _DEFAULT_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
 class ModelSetup:
-    """One model and how it is measured."""
+    """One model and how it is measured.
+
+    Attributes:
+        window: how texts are cut; None: they are sent whole, to a served model whose tokenizer isn't known.
+    """
 
     side: Side
-    bundle: Bundle
-    window: Window
+    model: MeasuredModel
+    window: Window | None
     classifier: TokenClassifier
     context: MetricContext
 
@@ -42,6 +52,7 @@ class RunSetup:
 
     Attributes:
         texts, decisions: empty where the scenario has none.
+        perturbed: the texts again, under each perturbation.
         models: the candidate first.
         backend: what scores their graphs.
     """
@@ -51,12 +62,13 @@ class RunSetup:
     decisions: tuple[DecisionItem, ...]
     models: tuple[ModelSetup, ...]
     backend: BackendName
+    perturbed: tuple[PerturbedTexts, ...] = ()
 
 
 def prepare(
     loaded: LoadedScenario,
-    candidate: Bundle,
-    baseline: Bundle | None,
+    candidate: MeasuredModel,
+    baseline: MeasuredModel | None,
     backend: BackendName = DEFAULT,
 ) -> RunSetup:
     """Read a scenario's data and fix how both models are measured.
@@ -65,19 +77,24 @@ def prepare(
         InputError: data or settings don't fit.
     """
     scenario = loaded.scenario
+    _refuse_served_dialogues(loaded, candidate, baseline)
     counts = _pinned_counts(loaded, candidate, baseline)
     terms = None if loaded.glossary is None else read_glossary(loaded.glossary)
-    sides: list[tuple[Side, Bundle]] = [("candidate", candidate)]
+    sides: list[tuple[Side, MeasuredModel]] = [("candidate", candidate)]
     if baseline is not None:
         sides.append(("baseline", baseline))
+    texts = () if loaded.text_data is None else tuple(read_texts(loaded.text_data))
     return RunSetup(
         loaded=loaded,
-        texts=() if loaded.text_data is None else tuple(read_texts(loaded.text_data)),
+        texts=texts,
         decisions=()
         if loaded.risk_data is None or scenario.risk is None
         else tuple(read_decisions(loaded.risk_data, scenario.risk.labels)),
-        models=tuple(_model_setup(side, bundle, loaded, counts, terms) for side, bundle in sides),
+        models=tuple(
+            ModelSetup(side, model, *measurement_of(model, loaded, counts, terms)) for side, model in sides
+        ),
         backend=backend,
+        perturbed=tuple(perturbed(one, texts, scenario.seed) for one in loaded.additions.robustness),
     )
 
 
@@ -97,40 +114,118 @@ def data_digests(loaded: LoadedScenario) -> dict[str, Any]:
     return digests
 
 
-def _pinned_counts(loaded: LoadedScenario, candidate: Bundle, baseline: Bundle | None) -> Counts:
+def _refuse_served_dialogues(
+    loaded: LoadedScenario, candidate: MeasuredModel, baseline: MeasuredModel | None
+) -> None:
+    other = [model for model in (candidate, baseline) if model is not None and not isinstance(model, Bundle)]
+    if loaded.scenario.dialogues is not None and other:
+        raise loaded.error(
+            ("dialogues",),
+            f"dialogues with {other[0].name}, which isn't a bundle, need a sandbox in front of it (`sandbox serve --engine "
+            "openai`), which this version lacks; leave dialogues out, or measure a bundle",
+        )
+
+
+def _pinned_counts(
+    loaded: LoadedScenario, candidate: MeasuredModel, baseline: MeasuredModel | None
+) -> Counts:
     if loaded.counts_file is not None:
         return counts_from_file(loaded.counts_file)
     text = loaded.scenario.text
     if text is None or text.classes.counts == "candidate":
-        return counts_from_bundle(candidate)
+        return _counts_of(candidate)
     if baseline is None:
         message = "the counts of the baseline are asked for, but the run has none; name a baseline or write candidate"
         raise loaded.error(("text", "classes", "counts"), message)
-    return counts_from_bundle(baseline)
+    return _counts_of(baseline)
 
 
-def _model_setup(
-    side: Side, bundle: Bundle, loaded: LoadedScenario, counts: Counts, terms: Sequence[str] | None
-) -> ModelSetup:
+def _counts_of(model: MeasuredModel) -> Counts:
+    return counts_from_bundle(model) if isinstance(model, Bundle) else no_counts(model.name)
+
+
+@dataclass(frozen=True)
+class _NoVocabulary:
+    """Stands for the tokenizer where token ids aren't known: no id is special."""
+
+    vocab_size: int = 1
+    unknown_ids: frozenset[int] = frozenset()
+
+
+class ScoredModel(Protocol):
+    """What fixes how a model's texts are measured."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tokenizer(self) -> TextTokenizer | None: ...
+
+    @property
+    def tokenizer_sha256(self) -> str: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    @property
+    def max_length(self) -> int | None: ...
+
+
+def _window(model: ScoredModel, loaded: LoadedScenario) -> Window | None:
+    asked = None if loaded.scenario.text is None else loaded.scenario.text.window
+    if model.max_length is not None:
+        try:
+            return resolve_window(asked, model.max_length)
+        except InputError as error:
+            raise loaded.error(("text", "window"), f"{error} (model {model.name})") from None
+    if asked is not None:
+        raise loaded.error(
+            ("text", "window"),
+            f"the endpoint of {model.name} is sent whole texts; for windows add tokenizer and max_length to the model",
+        )
+    return None
+
+
+def measurement_of(
+    model: ScoredModel, loaded: LoadedScenario, counts: Counts, terms: Sequence[str] | None
+) -> tuple[Window | None, TokenClassifier, MetricContext]:
+    """Window, token classes and metric settings of a model under a scenario.
+
+    Args:
+        model: that is measured.
+        loaded: the scenario.
+        counts: the pinned frequencies.
+        terms: of the glossary, or None.
+
+    Raises:
+        InputError: the scenario's window doesn't fit the model, or a package is missing.
+    """
     scenario = loaded.scenario
     classes = Classes() if scenario.text is None else scenario.text.classes
-    tokenizer_sha256 = bundle.manifest.tokenizer.sha256
-    classifier = build_classifier(classes, bundle.tokenizer, tokenizer_sha256, counts, terms)
-    try:
-        window = resolve_window(
-            None if scenario.text is None else scenario.text.window, bundle.model.max_length
-        )
-    except InputError as error:
-        raise loaded.error(("text", "window"), f"{error} (bundle {bundle.path})") from None
+    classifier = build_classifier(
+        classes,
+        model.tokenizer or _NoVocabulary(),
+        model.tokenizer_sha256,
+        # Without token ids there is nothing to count by; classes of words and terms need none.
+        counts if model.tokenizer is not None else replace(counts, tokens=None),
+        terms,
+        loaded.additions.classes,
+    )
+    window = _window(model, loaded)
     added = loaded.additions
-    signatures = text_signatures(window, "fp32", classifier.digest, tokenizer_sha256)
+    words = _word_rule(loaded)
+    signatures = text_signatures(
+        window, model.precision, classifier.digest, model.tokenizer_sha256, words.name
+    )
     if scenario.risk is not None:
-        signatures |= risk_signatures(scenario.risk, "fp32")
+        signatures |= risk_signatures(scenario.risk, model.precision)
     dialogues = dialogue_setup(loaded)
     if scenario.dialogues is not None and dialogues is not None:
         flow_digest = None if loaded.flow is None else loaded.flow.digest
         signatures["dialogue"] = dialogue_signature(scenario.dialogues, flow_digest)
     signatures |= declared_signatures(signatures, added.declared, added.views, added.own, added.business)
+    setups = tuple(one.setup for one in added.robustness)
+    signatures |= robustness_signatures(signatures, setups)
     risk = scenario.risk
     context = MetricContext(
         confidence=_DEFAULT_CONFIDENCE if loaded.policy is None else loaded.policy.confidence,
@@ -150,7 +245,19 @@ def _model_setup(
         k_values=tuple(sorted({1, *(figure.k for figure in added.business if figure.k is not None)})),
         slices=tuple(sorted({figure.slice for figure in added.business if figure.slice is not None})),
         views=added.views,
+        classes=tuple(setup for setup, _ in added.classes),
         own=added.own,
         business=added.business,
+        robustness=setups,
     )
-    return ModelSetup(side, bundle, window, replace(classifier, views=added.span_views), context)
+    return window, replace(classifier, views=added.span_views, words=words), context
+
+
+def _word_rule(loaded: LoadedScenario) -> WordRule:
+    text = loaded.scenario.text
+    if text is None or text.words.cjk == "none":
+        return WordRule()
+    try:
+        return jieba_words()
+    except InputError as error:
+        raise loaded.error(("text", "words", "cjk"), str(error)) from None

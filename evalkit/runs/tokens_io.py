@@ -1,10 +1,10 @@
 """tokens.parquet: one row a scored token, written text by text."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.runs.journal import read_token_rows, reopen_journals
 
 if TYPE_CHECKING:
@@ -14,10 +14,16 @@ if TYPE_CHECKING:
 _GROUP_TOKENS = 1 << 17
 
 
-def write_tokens(path: Path, journal: Path) -> None:
-    """Write tokens.parquet from the journal of token rows, texts sorted by id; memory doesn't grow with them."""
+def write_tokens(path: Path, journal: Path, class_names: Sequence[str]) -> None:
+    """Write tokens.parquet from the journal of token rows, texts sorted by id; memory doesn't grow with them.
+
+    Args:
+        path: of the file.
+        journal: of the rows.
+        class_names: of the token classes, by the rows' code.
+    """
     begins = reopen_journals([journal]).tokens
-    with TokenWriter(path) as writer:
+    with TokenWriter(path, class_names) as writer:
         for sample_id in sorted(begins):
             writer.write(read_token_rows(journal, begins[sample_id]))
 
@@ -25,7 +31,8 @@ def write_tokens(path: Path, journal: Path) -> None:
 class TokenWriter:
     """Collects token statistics and writes them in row groups; the file appears when the block ends well."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, class_names: Sequence[str]) -> None:
+        self._class_names = class_names
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._staging = path.with_name(f".{path.name}.partial")
@@ -70,11 +77,14 @@ class TokenWriter:
 
         columns = {
             "sample_id": pa.array([rows.sample_id] * len(rows.index), pa.string()),
-            "token_class": pa.array([TOKEN_CLASSES[code] for code in rows.token_class], pa.string()),
+            # Below 0 where a server doesn't tell.
+            "token_id": pa.array(rows.token_id, pa.int32(), mask=rows.token_id < 0),
+            "token_class": pa.array([self._class_names[code] for code in rows.token_class], pa.string()),
         }
         for name in self._schema.names:
             if name not in columns:
-                columns[name] = pa.array(getattr(rows, name), self._schema.field(name).type)
+                values, kind = getattr(rows, name), self._schema.field(name).type
+                columns[name] = pa.nulls(len(rows.index), kind) if values is None else pa.array(values, kind)
         self._waiting.append(pa.table(columns).select(self._schema.names))
         self._waiting_tokens += len(rows.index)
         if self._waiting_tokens >= _GROUP_TOKENS:

@@ -21,7 +21,7 @@ from evalkit.runs.seal import read_seal
 _EVIDENCE = r"evidence/(candidate|baseline)"
 _FOLDERS = re.compile(rf"evidence|{_EVIDENCE}|verdicts|reports")
 RUN_FILES = re.compile(
-    rf"(plan|results|results\.baseline|comparison|seal|verdict)\.json|{_EVIDENCE}/(samples|turns|tokens)\.parquet"
+    rf"(plan|results|results\.baseline|comparison|seal|verdict)\.json|{_EVIDENCE}/(samples|turns|tokens|logits)\.parquet"
     r"|verdicts/[0-9a-f]{64}\.json"
 )
 _UNSEALED = re.compile(r"seal\.json|verdict\.json|verdicts/.*")

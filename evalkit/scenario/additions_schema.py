@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 
 class Strict(BaseModel):
@@ -19,6 +19,18 @@ Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 
 # Code of the user: `module:attr`, or the name of an entry point.
 Reference = Annotated[str, Field(min_length=1)]
+
+_CLASSES = ("oov", "domain", "frequency")
+
+
+def _class_name(name: str) -> str:
+    if name not in _CLASSES and not name.startswith("own/"):
+        raise ValueError(f"isn't a class; choose from {', '.join(_CLASSES)}, and own/NAME of classes.own")
+    return name
+
+
+# What may stand in the precedence of the token classes.
+ClassName = Annotated[str, AfterValidator(_class_name)]
 
 ModelT = TypeVar("ModelT")
 

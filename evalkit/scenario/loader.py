@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from evalkit.backends.models import ServedModel, identity_sha256, load_tokenizer
+from evalkit.backends.own import OwnModel
 from evalkit.canonical import sha256_file, sha256_json
 from evalkit.errors import InputError
 from evalkit.gate.policy import check_policy, load_policy
@@ -14,6 +16,7 @@ from evalkit.metrics.spec import MetricSpec
 from evalkit.scenario.additions import Additions, read_additions
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues
 from evalkit.scenario.flow import LoadedFlow, load_flow
+from evalkit.scenario.model_schema import BundleRef, EndpointRef, OwnBackendRef
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
 from evalkit.yaml_source import FieldPath, YamlSource
 
@@ -36,6 +39,7 @@ class LoadedScenario:
         dialogue_files: files that `dialogues.include` matches, sorted.
         dialogues: their dialogues, sorted by id.
         additions: what the scenario adds to the metrics.
+        candidate_model, baseline_model: models that aren't bundles; nothing is asked of them here.
     """
 
     scenario: Scenario
@@ -52,6 +56,8 @@ class LoadedScenario:
     dialogue_files: tuple[Path, ...]
     dialogues: tuple[DialogueSource, ...]
     additions: Additions = field(default_factory=Additions)
+    candidate_model: ServedModel | OwnModel | None = None
+    baseline_model: ServedModel | OwnModel | None = None
 
     @property
     def name(self) -> str:
@@ -72,6 +78,8 @@ class LoadedScenario:
         """
         content: dict[str, Any] = self.scenario.model_dump(mode="json", exclude=_NOT_MEASURED)
         content["additions"] = self.additions.identity()
+        if self.scenario.text is not None:
+            del content["text"]["robustness"]  # an addition, whose files stand there by content
         if self.text_data is not None:
             content["text"]["data"] = sha256_file(self.text_data)
         if self.counts_file is not None:
@@ -112,8 +120,8 @@ def load_scenario(path: Path) -> LoadedScenario:
         source=source,
         policy=policy,
         policy_path=policy_path,
-        bundle=None if scenario.model is None else reader.absolute(scenario.model.bundle),
-        baseline=None if scenario.baseline is None else reader.absolute(scenario.baseline.bundle),
+        bundle=reader.bundle(scenario.model),
+        baseline=reader.bundle(scenario.baseline),
         text_data=None if text is None else reader.file(("text", "data"), text.data),
         counts_file=None if counts in ("baseline", "candidate") else reader.file(counts_field, counts),
         glossary=None
@@ -124,6 +132,8 @@ def load_scenario(path: Path) -> LoadedScenario:
         dialogue_files=dialogue_files,
         dialogues=dialogues,
         additions=additions,
+        candidate_model=reader.model("model", scenario.model, additions.modules),
+        baseline_model=reader.model("baseline", scenario.baseline, additions.modules),
     )
 
 
@@ -163,6 +173,28 @@ class _Reader:
     def absolute(self, name: str) -> Path:
         """Absolute path of a name that is relative to the scenario file."""
         return (self._folder / name).resolve()
+
+    def bundle(self, ref: BundleRef | EndpointRef | OwnBackendRef | None) -> Path | None:
+        """Folder of a model that is a bundle."""
+        return self.absolute(ref.bundle) if isinstance(ref, BundleRef) else None
+
+    def model(
+        self, key: str, ref: BundleRef | EndpointRef | OwnBackendRef | None, modules: Path | None
+    ) -> ServedModel | OwnModel | None:
+        """A model that isn't a bundle, with its tokenizer."""
+        if ref is None or isinstance(ref, BundleRef):
+            return None
+        if isinstance(ref, EndpointRef) and ref.tokenizer is None:
+            return ServedModel(ref, None, identity_sha256(ref.declare))
+        at: FieldPath = (key, "tokenizer")
+        file = self.file(at, str(ref.tokenizer))
+        try:
+            tokenizer, digest = load_tokenizer(file, ref.prefix_token)
+        except InputError as error:
+            raise self._source.error(at, str(error)) from None
+        if isinstance(ref, EndpointRef):
+            return ServedModel(ref, tokenizer, digest)
+        return OwnModel(ref, tokenizer, digest, modules)
 
     def file(self, field: FieldPath, name: str) -> Path:
         """A file that must be there and hold something."""

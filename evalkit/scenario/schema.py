@@ -4,14 +4,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
-from evalkit.scenario.additions_schema import Business, Identifier, Reference, Share, View, names_once
+from evalkit.perturbations.schema import PerturbationSpec, label
+from evalkit.scenario.additions_schema import (
+    Business,
+    ClassName,
+    Identifier,
+    Reference,
+    Share,
+    View,
+    names_once,
+)
 from evalkit.scenario.additions_schema import Strict as _Strict
-
-
-class ModelRef(_Strict):
-    """Where the model comes from."""
-
-    bundle: str
+from evalkit.scenario.model_schema import ModelRef
 
 
 class Window(_Strict):
@@ -56,26 +60,27 @@ class Domain(_Strict):
 
 
 class Classes(_Strict):
-    """Token classes; `precedence` makes them a partition."""
+    """Token classes; `precedence` makes them a partition. `own` are classes of the user, called own/NAME."""
 
     counts: Literal["baseline", "candidate"] | str = "candidate"
     frequency: Frequency | None = Frequency()
     oov: Oov | None = Oov()
     domain: Domain | None = None
-    precedence: list[Literal["oov", "domain", "frequency"]] = Field(default=["oov", "domain", "frequency"])
+    own: list[Reference] = Field(default=[])
+    precedence: list[ClassName] = Field(default=["oov", "domain", "frequency"])
 
     @model_validator(mode="after")
     def _precedence_unique(self) -> "Classes":
         if len(set(self.precedence)) != len(self.precedence):
             raise ValueError("precedence names a class twice")
-        return self
+        return names_once(self, self.own, "own")
 
 
 class Words(_Strict):
     """What a word is."""
 
     latin: Literal["whitespace"] = "whitespace"
-    cjk: Literal["none"] = "none"
+    cjk: Literal["none", "jieba"] = "none"
 
 
 class Text(_Strict):
@@ -86,9 +91,11 @@ class Text(_Strict):
     classes: Classes = Classes()
     words: Words = Words()
     views: list[View] = Field(default=[])
+    robustness: list[PerturbationSpec] = Field(default=[])
 
     @model_validator(mode="after")
-    def _view_names_unique(self) -> "Text":
+    def _names_unique(self) -> "Text":
+        names_once(self, [label(spec) for spec in self.robustness], "robustness")
         return names_once(self, [view.name for view in self.views], "views")
 
 

@@ -20,15 +20,15 @@ from evalkit.errors import InputError
 from evalkit.metrics.accumulators import from_fixed, to_fixed
 from evalkit.runs.records import SampleRecord, SampleStatus
 from evalkit.scenario.schema import Risk
+from evalkit.scoring.blocks import content_blocks
 from evalkit.scoring.engine import SequenceStats, first_undefined, score_sequences
-from evalkit.scoring.jsonl import is_unicode, read_objects, text_field
+from evalkit.scoring.jsonl import read_objects, text_field
+from evalkit.scoring.sample_head import sample_head
 from evalkit.scoring.texts import unscorable
 from evalkit.scoring.windows import Window
 from evalkit.tokenization import EncodedText, TextTokenizer
 
 Part = Literal["calibration", "judged"]
-
-_BLOCK_DECISIONS = 1024
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def score_decisions(
     """
     parts = split_parts(decisions, risk.calibration, seed)
     ordered = sorted(decisions, key=lambda decision: (decision.digest, decision.sample_id))
-    for start in range(0, len(ordered), _BLOCK_DECISIONS):
-        block = ordered[start : start + _BLOCK_DECISIONS]
+    blocks = content_blocks(ordered, lambda decision: decision.digest, lambda decision: len(decision.prompt))
+    for block in blocks:
         if all(decision.sample_id in done for decision in block):
             continue
         records = [
@@ -152,7 +152,7 @@ def _score_block(
     for decision in block:
         refusal = _refusal(decision, encoded.get(decision.sample_id), tokenizer, backend)
         if refusal is not None:
-            records[decision.sample_id] = _record(decision, *refusal)
+            records[decision.sample_id] = decision_record(decision, *refusal)
     asked = [decision for decision in usable if decision.sample_id not in records]
     windows = [
         _label_window(text, len(decision.prompt.encode()), tokenizer)
@@ -179,7 +179,7 @@ def _score_block(
         if decision.sample_id in done:
             continue
         of_labels = [stats[position * len(labels) + index] for index in range(len(labels))]
-        records[decision.sample_id] = _scored_record(decision, labels, of_labels)
+        records[decision.sample_id] = scored_record(decision, labels, of_labels)
     return [records[decision.sample_id] for decision in block if decision.sample_id not in done]
 
 
@@ -209,39 +209,37 @@ def _refusal(
     return None
 
 
-def _scored_record(
+def scored_record(
     decision: DecisionItem, labels: Sequence[str], of_labels: Sequence[SequenceStats]
 ) -> SampleRecord:
+    """The record of a decision from the statistics of each label's tokens, in the labels' order."""
     for label, stats in zip(labels, of_labels, strict=True):
+        if stats.failed is not None:
+            return decision_record(decision, "error", f"label {label!r}: {stats.failed}")
         undefined = first_undefined(stats)
         if undefined is not None:
-            return _record(
+            return decision_record(
                 decision, "error", f"the model's {undefined[1]} of label {label!r} is not a finite number"
             )
     logprobs = [from_fixed(int(to_fixed(stats.logprob).sum())) for stats in of_labels]
     true = of_labels[labels.index(decision.target)]
+    cached_from = frozenset[str]().union(*(stats.cached_from for stats in of_labels))
     return replace(
-        _record(decision, "ok", None),
+        decision_record(decision, "ok", None),
         tokens=len(true.logprob),
         scored=len(true.logprob),
         nll=-logprobs[labels.index(decision.target)],
         label_logprobs=logprobs,
+        from_cache=bool(cached_from),
+        cache_runs=sorted(cached_from),
         elapsed_ns=sum(stats.elapsed_ns for stats in of_labels),
     )
 
 
-def _record(decision: DecisionItem, status: SampleStatus, reason: str | None) -> SampleRecord:
-    return SampleRecord(
-        sample_id=decision.sample_id,
-        kind="risk",
-        digest=decision.digest,
-        cluster=decision.cluster,
-        status=status,
-        reason=reason,
-        bytes=len(decision.prompt.encode("utf-8", "surrogatepass")),
-        target=decision.target,
-        text=decision.prompt if is_unicode(decision.prompt) else None,
-    )
+def decision_record(decision: DecisionItem, status: SampleStatus, reason: str | None) -> SampleRecord:
+    """The record of a decision before any log-probability."""
+    head = sample_head("risk", decision, decision.prompt, status, reason)
+    return replace(head, target=decision.target)
 
 
 def _draw(seed: int, cluster: str) -> str:

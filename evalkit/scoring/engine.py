@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,22 +18,29 @@ from evalkit.scoring.windows import Window
 # enough to keep the logits of a large vocabulary small.
 _BATCH_POSITIONS = 1024
 
+_STATISTICS = ("logprob", "entropy", "margin", "rank")
+
 
 @dataclass(frozen=True)
 class SequenceStats:
-    """Statistics of the asked tokens of one sequence, in order; each of shape (asked,).
+    """Statistics of the asked tokens of one sequence, in order; each of shape (asked,), or None where the backend
+    can't know it.
 
     Attributes:
         logprob, entropy, margin: float32, natural logarithms.
         rank: int32, 1 is best.
         elapsed_ns: this sequence's share of the backend's time.
+        failed: why the backend gave no statistics; then the arrays mean nothing.
+        cached_from: runs that computed some of it, where it was read from the result cache.
     """
 
     logprob: Float32Array
-    entropy: Float32Array
-    margin: Float32Array
-    rank: IntArray
+    entropy: Float32Array | None
+    margin: Float32Array | None
+    rank: IntArray | None
     elapsed_ns: int
+    failed: str | None = None
+    cached_from: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,22 +66,34 @@ class _Partial:
         self.first = windows[0].first_scored
         self.missing = {window.first_scored for window in windows}
         # Arrays come with the first window: a block has many sequences that wait and few that are under way.
-        self.real = np.empty((3, 0), dtype=np.float32)
-        self.rank = np.empty(0, dtype=np.int32)
+        self.arrays: dict[str, npt.NDArray[Any] | None] = {}
         self.elapsed_ns = 0
+        self.failed: str | None = None
+        self.cached_from: frozenset[str] = frozenset()
 
     def place(self, window: Window, stats: SequenceStats) -> None:
-        if not self.rank.size:
-            self.real = np.empty((3, self.asked), dtype=np.float32)
-            self.rank = np.empty(self.asked, dtype=np.int32)
+        given = {name: getattr(stats, name) for name in _STATISTICS}
+        if not self.arrays:
+            self.arrays = {
+                name: None if values is None else np.empty(self.asked, dtype=values.dtype)
+                for name, values in given.items()
+            }
         target = slice(window.first_scored - self.first, window.end - self.first)
-        self.real[:, target] = stats.logprob, stats.entropy, stats.margin
-        self.rank[target] = stats.rank
+        for name, whole in self.arrays.items():
+            if whole is not None:
+                whole[target] = given[name]
         self.elapsed_ns += stats.elapsed_ns
+        self.failed = self.failed or stats.failed
+        self.cached_from |= stats.cached_from
         self.missing.remove(window.first_scored)
 
     def stats(self) -> SequenceStats:
-        return SequenceStats(self.real[0], self.real[1], self.real[2], self.rank, self.elapsed_ns)
+        return SequenceStats(
+            **self.arrays,  # type: ignore[arg-type]
+            elapsed_ns=self.elapsed_ns,
+            failed=self.failed,
+            cached_from=self.cached_from,
+        )
 
 
 def score_sequences(
@@ -86,6 +106,7 @@ def score_sequences(
     skip: Collection[int] = (),
     kept: Iterable[WindowStats] = (),
     on_windows: Callable[[Sequence[WindowStats]], None] | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Iterator[list[tuple[int, SequenceStats]]]:
     """Score sequences; the result doesn't depend on anything but the sequences in their order.
 
@@ -100,7 +121,10 @@ def score_sequences(
         longest_row: no row has more positions; no window has more inputs.
         skip: indices of sequences whose statistics aren't wanted again.
         kept: windows that an earlier attempt scored.
-        on_windows: takes, after each batch, the windows in it whose sequences are still incomplete.
+        on_windows: takes, after each batch, the windows in it whose sequences are still incomplete; all of its
+            windows where the work is shared.
+        share: number of this process and how many share the work; each scores batches of its own, and sequences may
+            stay incomplete.
 
     Yields:
         After each batch the sequences that it completed, as (index, statistics). Each sequence comes exactly
@@ -114,21 +138,25 @@ def score_sequences(
         if part.sequence in open_sequences:
             open_sequences[part.sequence].place(part.window, part.stats)
     yield _completed(open_sequences, sorted(open_sequences))
-    batches = _batches(pieces, sequences, prefix_token, longest_row)
+    batches = _batches(pieces, sequences, prefix_token, longest_row, getattr(backend, "batch_rows", 1))
+    own, processes = share
     wanted = (
         (batch, places)
-        for batch in batches
-        if (places := [place for place in batch.placements if _is_missing(place.piece, open_sequences)])
+        for number, batch in enumerate(batches)
+        if number % processes == own
+        and (places := [place for place in batch.placements if _is_missing(place.piece, open_sequences)])
     )
-    for placements, stats, elapsed in _scored(wanted, backend):
-        parts = _cut(placements, stats, elapsed)
+    for batch, placements, stats, elapsed in _scored(wanted, backend):
+        parts = _cut(placements, batch, stats, elapsed)
         for part in parts:
             open_sequences[part.sequence].place(part.window, part.stats)
         finished = _completed(open_sequences, dict.fromkeys(part.sequence for part in parts))
         if on_windows is not None:
-            on_windows([part for part in parts if part.sequence in open_sequences])
+            # A window that failed isn't kept: an attempt that goes on later asks for it again.
+            kept_parts = [part for part in parts if processes > 1 or part.sequence in open_sequences]
+            on_windows([part for part in kept_parts if not part.stats.failed])
         yield finished
-    if open_sequences:
+    if open_sequences and processes == 1:
         raise AssertionError(f"{len(open_sequences)} sequences were not scored whole")
 
 
@@ -137,8 +165,8 @@ _Places = Sequence[Placement]
 
 def _scored(
     batches: Iterable[tuple[Batch, _Places]], backend: Backend
-) -> Iterator[tuple[_Places, RowStats, int]]:
-    """The statistics of each batch in order, and the nanoseconds that they took.
+) -> Iterator[tuple[Batch, _Places, RowStats, int]]:
+    """Each batch in order with its statistics, and the nanoseconds that they took.
 
     A backend that takes several calls at once scores the next batches while the caller makes records of the last one.
     """
@@ -151,22 +179,22 @@ def _scored(
     calls = getattr(backend, "parallel_calls", 0)
     if not calls:
         for batch, places in batches:
-            yield places, *score(batch)
+            yield batch, places, *score(batch)
         return
     with ThreadPoolExecutor(calls) as pool:
-        waiting: deque[tuple[_Places, Future[tuple[RowStats, int]]]] = deque()
+        waiting: deque[tuple[Batch, _Places, Future[tuple[RowStats, int]]]] = deque()
         try:
             for batch, places in batches:
-                waiting.append((places, pool.submit(score, batch)))
+                waiting.append((batch, places, pool.submit(score, batch)))
                 if len(waiting) > calls:
-                    first, future = waiting.popleft()
-                    yield first, *future.result()
+                    first, first_places, future = waiting.popleft()
+                    yield first, first_places, *future.result()
             while waiting:
-                first, future = waiting.popleft()
-                yield first, *future.result()
+                first, first_places, future = waiting.popleft()
+                yield first, first_places, *future.result()
         finally:
             # Nobody wants the rest where the caller stops or a batch fails.
-            for _, future in waiting:
+            for _, _, future in waiting:
                 future.cancel()
 
 
@@ -184,7 +212,11 @@ def _completed(
 
 
 def _batches(
-    pieces: Sequence[Piece], sequences: Sequence[IntArray], prefix_token: int | None, longest_row: int
+    pieces: Sequence[Piece],
+    sequences: Sequence[IntArray],
+    prefix_token: int | None,
+    longest_row: int,
+    least_rows: int,
 ) -> Iterator[Batch]:
     by_length: dict[int, list[Piece]] = {}
     for piece in pieces:
@@ -192,27 +224,33 @@ def _batches(
     for row_length in sorted(by_length):
         rows = pack_rows(by_length[row_length], row_length)
         # Equal batches of no more rows than fit: few empty rows in the last one.
-        batches = -(-len(rows) // max(1, _BATCH_POSITIONS // row_length))
-        batch_rows = -(-len(rows) // batches)
+        most = max(least_rows, _BATCH_POSITIONS // row_length)
+        batch_rows = -(-len(rows) // -(-len(rows) // most))
         yield from build_batches(
             rows, sequences, row_length=row_length, batch_rows=batch_rows, prefix_token=prefix_token
         )
 
 
-def _cut(placements: Sequence[Placement], stats: RowStats, elapsed_ns: int) -> list[WindowStats]:
+def _cut(
+    placements: Sequence[Placement], batch: Batch, stats: RowStats, elapsed_ns: int
+) -> list[WindowStats]:
     """The statistics of each placed window, with its share of the time."""
     fed = sum(placement.piece.window.inputs for placement in placements)
+    cached_from = frozenset(() if stats.cached_from is None else (stats.cached_from,))
     parts = []
     for placement in placements:
         window = placement.piece.window
         stop = placement.column + window.inputs
         source = (placement.row, slice(stop - window.scored, stop))
+        segment = int(batch.segments[placement.row, placement.column])
         own = SequenceStats(
             stats.logprob[source],
-            stats.entropy[source],
-            stats.margin[source],
-            stats.rank[source],
+            None if stats.entropy is None else stats.entropy[source],
+            None if stats.margin is None else stats.margin[source],
+            None if stats.rank is None else stats.rank[source],
             elapsed_ns * window.inputs // fed,
+            stats.failed.get((placement.row, segment)),
+            cached_from,
         )
         parts.append(WindowStats(placement.piece.sequence, window, own))
     return parts
@@ -220,12 +258,14 @@ def _cut(placements: Sequence[Placement], stats: RowStats, elapsed_ns: int) -> l
 
 def first_undefined(stats: SequenceStats) -> tuple[int, str] | None:
     """Index and name of the first statistic that is NaN or infinite, or None."""
-    named: tuple[tuple[str, npt.NDArray[np.float32]], ...] = (
+    named: tuple[tuple[str, npt.NDArray[np.float32] | None], ...] = (
         ("log-probability", stats.logprob),
         ("entropy", stats.entropy),
         ("margin", stats.margin),
     )
     for name, values in named:
+        if values is None:
+            continue
         finite = np.isfinite(values)
         if not finite.all():
             return int(np.argmin(finite)), name

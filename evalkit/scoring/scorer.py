@@ -5,18 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from evalkit.backends.base import Backend, IntArray
 from evalkit.metrics.token_classes import TokenClassifier
-from evalkit.metrics.words import count_words
 from evalkit.runs.records import SampleRecord, WindowRecord
 from evalkit.scenario.schema import Window as WindowPolicy
+from evalkit.scoring.blocks import content_blocks
 from evalkit.scoring.engine import SequenceStats, WindowStats, score_sequences
-from evalkit.scoring.text_records import TextJob, TokenRows, blank_record, finish_text, refused_record
+from evalkit.scoring.text_records import TextJob, TokenRows, blank_record, finish_text
 from evalkit.scoring.texts import TextItem, unscorable
 from evalkit.scoring.windows import Window, plan_windows
 from evalkit.tokenization import TextTokenizer
-
-# Texts are encoded, packed and scored a block at a time, so that memory doesn't grow with the corpus.
-_BLOCK_TEXTS = 4096
-_BLOCK_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,7 @@ def score_texts(
     on_windows: Callable[[Sequence[WindowRecord]], None] | None = None,
     progress: Callable[[int], None] | None = None,
     done: DoneTexts | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> None:
     """Score texts; one record each, whatever becomes of it.
 
@@ -61,12 +58,15 @@ def score_texts(
             needn't begin anew.
         progress: called with the number of texts that are done since the last call.
         done: what needn't be done again; it changes no bit of the rest.
+        share: number of this process and how many share the texts. Then each calls `on_windows` with every window
+            that it scored and makes no record; with the windows of all in `done`, a call without `share` makes them.
     """
     done = done or DoneTexts()
+    shared = share[1] > 1
 
     def finish(batch: Iterable[SampleRecord]) -> None:
         records = [record for record in batch if record.sample_id not in done.sample_ids]
-        if records:
+        if records and not shared:
             on_records(records)
             if progress is not None:
                 progress(len(records))
@@ -75,16 +75,17 @@ def score_texts(
     for item in sorted(items, key=lambda item: item.sample_id):
         by_digest.setdefault(item.digest, []).append(item)
     groups = [by_digest[digest] for digest in sorted(by_digest)]
-    for block in _blocks(groups):
+    for block in content_blocks(groups, lambda group: group[0].digest, lambda group: len(group[0].text)):
         if all(_is_done(group, done) for group in block):
             continue
-        refused = [group for group in block if unscorable(group[0].text)]
-        finish([refused_record(item) for group in refused for item in group])
-        groups_left = [group for group in block if not unscorable(group[0].text)]
+        refusals = [(item, unscorable(group[0].text)) for group in block for item in group]
+        finish([blank_record(item, None, *refusal) for item, refusal in refusals if refusal is not None])
+        groups_left = [group for group in block if unscorable(group[0].text) is None]
         encoded = tokenizer.encode_batch([group[0].text for group in groups_left])
         jobs = [TextJob(group, text) for group, text in zip(groups_left, encoded, strict=True)]
-        for records, tokens in _score_block(jobs, tokenizer, backend, window, classifier, done, on_windows):
-            if on_tokens is not None:
+        scored = _score_block(jobs, tokenizer, backend, window, classifier, done, on_windows, share)
+        for records, tokens in scored:
+            if on_tokens is not None and not shared:
                 for rows in tokens:
                     if rows.sample_id not in done.sample_ids:
                         on_tokens(rows)
@@ -95,19 +96,6 @@ def _is_done(group: Sequence[TextItem], done: DoneTexts) -> bool:
     return all(item.sample_id in done.sample_ids for item in group)
 
 
-def _blocks(groups: Sequence[list[TextItem]]) -> Iterator[list[list[TextItem]]]:
-    block: list[list[TextItem]] = []
-    size = 0
-    for group in groups:
-        block.append(group)
-        size += len(group[0].text)
-        if len(block) == _BLOCK_TEXTS or size >= _BLOCK_BYTES:
-            yield block
-            block, size = [], 0
-    if block:
-        yield block
-
-
 def _score_block(
     jobs: Sequence[TextJob],
     tokenizer: TextTokenizer,
@@ -116,6 +104,7 @@ def _score_block(
     classifier: TokenClassifier,
     done: DoneTexts,
     on_windows: Callable[[Sequence[WindowRecord]], None] | None,
+    share: tuple[int, int],
 ) -> Iterator[tuple[list[SampleRecord], list[TokenRows]]]:
     prefix = tokenizer.prefix_token
     planned: list[TextJob] = []
@@ -138,7 +127,9 @@ def _score_block(
         else:
             # One token and no prefix: nothing can be asked, and nothing is lost.
             unasked += [
-                replace(blank_record(item, job.encoded), unconditioned=1, words=count_words(item.text))
+                replace(
+                    blank_record(item, job.encoded), unconditioned=1, words=classifier.words.count(item.text)
+                )
                 for item in job.items
             ]
     yield unasked, []
@@ -157,6 +148,7 @@ def _score_block(
         skip={index for index, job in enumerate(planned) if _is_done(job.items, done)},
         kept=_kept_windows(planned, windows, done),
         on_windows=keep,
+        share=share,
     ):
         records: list[SampleRecord] = []
         tokens: list[TokenRows] = []
@@ -178,7 +170,12 @@ def _kept_windows(
             window = by_range.pop((record.first_scored, record.end), None)
             if window is not None:
                 stats = SequenceStats(
-                    record.logprob, record.entropy, record.margin, record.rank, record.elapsed_ns
+                    record.logprob,
+                    record.entropy,
+                    record.margin,
+                    record.rank,
+                    record.elapsed_ns,
+                    cached_from=frozenset(() if record.cached_from is None else (record.cached_from,)),
                 )
                 yield WindowStats(index, window, stats)
 
@@ -194,6 +191,7 @@ def _window_record(digest: str, part: WindowStats) -> WindowRecord:
         margin=stats.margin,
         rank=stats.rank,
         elapsed_ns=stats.elapsed_ns,
+        cached_from=next(iter(stats.cached_from), None),
     )
 
 

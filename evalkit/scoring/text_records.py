@@ -8,13 +8,13 @@ import numpy.typing as npt
 
 from evalkit.backends.base import Float32Array, IntArray
 from evalkit.metrics.accumulators import class_sums, from_fixed, to_fixed
-from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.metrics.token_classes import TokenClassifier
-from evalkit.metrics.words import count_words
+from evalkit.metrics.top1 import to_text, top1_outcomes
+from evalkit.metrics.words import WordRule
 from evalkit.runs.records import ClassSums, SampleRecord, SampleStatus
 from evalkit.scoring.engine import SequenceStats, first_undefined
-from evalkit.scoring.jsonl import is_unicode
-from evalkit.scoring.texts import TextItem, unscorable
+from evalkit.scoring.sample_head import sample_head
+from evalkit.scoring.texts import TextItem
 from evalkit.tokenization import EncodedText
 
 _WORST_TOKENS = 8
@@ -27,8 +27,8 @@ class TokenRows:
     Attributes:
         sample_id: the text.
         index: of the token in the text; token_id, start_byte and end_byte say what it is.
-        token_class: index into `TOKEN_CLASSES`.
-        logprob, entropy, margin, rank: natural logarithms; rank 1 is best.
+        token_class: index into the classifier's `names`.
+        logprob, entropy, margin, rank: natural logarithms; rank 1 is best; None where the backend can't know it.
     """
 
     sample_id: str
@@ -38,9 +38,9 @@ class TokenRows:
     end_byte: npt.NDArray[np.int64]
     token_class: npt.NDArray[np.int64]
     logprob: Float32Array
-    entropy: Float32Array
-    margin: Float32Array
-    rank: IntArray
+    entropy: Float32Array | None
+    margin: Float32Array | None
+    rank: IntArray | None
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ def finish_text(
         classifier: the token classes.
     """
     encoded = job.encoded
+    if stats.failed is not None:
+        return [blank_record(item, encoded, status="error", reason=stats.failed) for item in job.items], []
     undefined = first_undefined(stats)
     if undefined is not None:
         index, name = undefined
@@ -78,11 +80,11 @@ def finish_text(
     starts, ends = encoded.starts[first:], encoded.ends[first:]
     views = classifier.view_members(job.text, encoded)
     try:
-        by_class = _sums(stats, classes, ends - starts, TOKEN_CLASSES)
+        by_class = token_sums(stats, classes, ends - starts, classifier.names)
         by_view = {
             name: sums
             for name, members in views.items()
-            for sums in _sums(stats, members[first:] - 1, ends - starts, (name,)).values()
+            for sums in token_sums(stats, members[first:] - 1, ends - starts, (name,)).values()
         }
     except OverflowError as error:
         return [blank_record(item, encoded, status="error", reason=str(error)) for item in job.items], []
@@ -95,11 +97,14 @@ def finish_text(
         scored=len(stats.logprob),
         unconditioned=first,
         bytes_scored=scored_bytes,
-        words=0 if count_words(job.text) == 0 else count_words(scored_text),
+        words=_words(job.text, scored_text, classifier.words),
         nll=nll,
         classes=by_class,
+        top1_outcomes=_top1(stats, classes, classifier.names),
         views=by_view,
         worst=_worst(stats.logprob, starts, ends),
+        from_cache=bool(stats.cached_from),
+        cache_runs=sorted(stats.cached_from),
         elapsed_ns=stats.elapsed_ns // len(job.items),
     )
     records = [
@@ -124,31 +129,47 @@ def finish_text(
     return records, tokens
 
 
-def _sums(
+def _top1(stats: SequenceStats, classes: npt.NDArray[np.int64], names: Sequence[str]) -> dict[str, str]:
+    if stats.margin is None or stats.rank is None:
+        return {}
+    packed = top1_outcomes(stats.logprob, stats.margin, stats.rank)
+    present = np.flatnonzero(np.bincount(classes)).tolist()
+    return {names[code]: to_text(packed[classes == code]) for code in present}
+
+
+def _words(text: str, scored: str, words: WordRule) -> int:
+    # Of the scored part, which mostly is the text itself; what has no word count as a whole has none in part.
+    total = words.count(text)
+    return total if total == 0 or scored is text else words.count(scored)
+
+
+def token_sums(
     stats: SequenceStats,
     classes: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
     names: Sequence[str],
 ) -> dict[str, ClassSums]:
     """Sums by name; `classes` holds indices into `names`, and -1 for a token of none."""
-    real = to_fixed(np.stack([-stats.logprob, stats.entropy, stats.margin]))
-    whole = np.stack(
-        [np.ones_like(classes), stats.rank.astype(np.int64), stats.rank <= 1, stats.rank <= 5, sizes]
-    ).astype(np.int64)
-    fixed = class_sums(np.concatenate([real, whole]), classes, len(names))
+    real = {"nll": -stats.logprob, "entropy": stats.entropy, "margin": stats.margin}
+    columns = {name: to_fixed(values) for name, values in real.items() if values is not None}
+    columns |= {"tokens": np.ones_like(classes), "bytes": sizes}
+    if stats.rank is not None:
+        rank = stats.rank.astype(np.int64)
+        columns |= {"rank": rank, "top1": (rank <= 1).astype(np.int64), "top5": (rank <= 5).astype(np.int64)}
+    totals = class_sums(np.stack(list(columns.values())), classes, len(names))
     sums = {}
     for code, name in enumerate(names):
-        nll, entropy, margin, tokens, rank, top1, top5, size = (int(total) for total in fixed[:, code])
-        if tokens:
+        of_class = dict(zip(columns, (int(total) for total in totals[:, code]), strict=True))
+        if of_class["tokens"]:
             sums[name] = ClassSums(
-                tokens=tokens,
-                nll=from_fixed(nll),
-                entropy=from_fixed(entropy),
-                margin=from_fixed(margin),
-                rank=float(rank),
-                top1=top1,
-                top5=top5,
-                bytes=size,
+                tokens=of_class["tokens"],
+                nll=from_fixed(of_class["nll"]),
+                entropy=from_fixed(of_class["entropy"]) if "entropy" in of_class else None,
+                margin=from_fixed(of_class["margin"]) if "margin" in of_class else None,
+                rank=float(of_class["rank"]) if "rank" in of_class else None,
+                top1=of_class.get("top1"),
+                top5=of_class.get("top5"),
+                bytes=of_class["bytes"],
             )
     return sums
 
@@ -169,37 +190,9 @@ def _worst(
     return [(int(starts[index]), int(ends[index]), float(logprob[index])) for index in order]
 
 
-def refused_record(item: TextItem) -> SampleRecord:
-    """The record of a text that no model can be asked about."""
-    found = unscorable(item.text)
-    status, reason = found if found is not None else ("error", "the text was refused")
-    return SampleRecord(
-        sample_id=item.sample_id,
-        kind="text",
-        digest=item.digest,
-        cluster=item.cluster,
-        status=status,
-        reason=reason,
-        bytes=len(item.text.encode("utf-8", "surrogatepass")),
-        tags=list(item.tags),
-        # A text that isn't Unicode can't be written down again.
-        text=item.text if is_unicode(item.text) else None,
-    )
-
-
 def blank_record(
-    item: TextItem, encoded: EncodedText, status: SampleStatus = "ok", reason: str | None = None
+    item: TextItem, encoded: EncodedText | None, status: SampleStatus = "ok", reason: str | None = None
 ) -> SampleRecord:
-    """The record of an encoded text before any sum."""
-    return SampleRecord(
-        sample_id=item.sample_id,
-        kind="text",
-        digest=item.digest,
-        cluster=item.cluster,
-        status=status,
-        reason=reason,
-        tokens=len(encoded.ids),
-        bytes=encoded.size_bytes,
-        tags=list(item.tags),
-        text=item.text,
-    )
+    """The record of a text before any sum; `encoded` is None where it can't be encoded."""
+    head = sample_head("text", item, item.text, status, reason)
+    return replace(head, tokens=0 if encoded is None else len(encoded.ids), tags=list(item.tags))

@@ -46,21 +46,27 @@ def one_outcome_each(successes: FloatArray, trials: FloatArray) -> bool:
     return single and bool(np.all((successes == 0) | (successes == 1)))
 
 
-def effective_sample(successes: FloatArray, trials: FloatArray) -> tuple[float, float]:
+def effective_sample(successes: FloatArray, trials: FloatArray, tail: float) -> tuple[float, float]:
     """Successes and trials that carry as much information as the clustered outcomes.
 
-    The trials are p(1-p) over the clusters' variance of the share (Korn & Graubard 1998), at most the true
-    number of trials. Where all or none succeed the variance says nothing: then a cluster counts as one trial.
+    The trials are p(1-p) over the clusters' variance of the share, at most the true number of trials, times
+    (t(n-1) / t(clusters-1))^2 for what is not known of that variance (Korn & Graubard 1998, Confidence intervals for
+    proportions with small expected number of positive counts estimated from survey data). Where all or none succeed, and in a single
+    cluster, the variance says nothing: then a cluster counts as one trial.
 
     Args:
         successes, trials: of each cluster, shape (clusters,); at least one trial in all.
+        tail: share of the distribution beyond each end of the interval, where t is taken.
     """
+    from scipy.stats import t
+
     total = math.fsum(trials)
     share = math.fsum(successes) / total
     clusters = int(np.count_nonzero(trials))
-    if share <= 0 or share >= 1:
+    if share <= 0 or share >= 1 or clusters < 2:
         return share * clusters, float(clusters)
     residuals = successes - share * trials
-    variance = clusters / max(clusters - 1, 1) * float(residuals @ residuals) / total**2
+    variance = clusters / (clusters - 1) * float(residuals @ residuals) / total**2
     effective = total if variance <= 0 else min(total, share * (1 - share) / variance)
+    effective *= float(t.ppf(tail, total - 1) / t.ppf(tail, clusters - 1)) ** 2
     return share * effective, effective

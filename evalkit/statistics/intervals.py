@@ -10,9 +10,16 @@ from typing import Literal
 
 import numpy as np
 
-from evalkit.metrics.estimators import Estimator, FloatArray, IntervalMethod, Proportion, RatioEstimator
+from evalkit.metrics.estimators import (
+    Estimator,
+    FloatArray,
+    IntervalMethod,
+    MappedEstimator,
+    Proportion,
+    RatioEstimator,
+)
 from evalkit.metrics.result import Interval
-from evalkit.statistics.binomial import clopper_pearson, effective_sample, one_outcome_each
+from evalkit.statistics.binomial import clopper_pearson, effective_sample, one_outcome_each, wilson
 from evalkit.statistics.bootstrap import RESAMPLES, cluster_weights, jackknife_errors, replicate_all
 
 MIN_CLUSTERS = 10
@@ -93,7 +100,7 @@ def uncertainties(questions: Sequence[Question], *, confidence: float, seed: int
 
 
 def _needs_bootstrap(question: Question) -> bool:
-    bootstrapped = question.method not in ("exact-binomial", "fixed-population")
+    bootstrapped = question.method not in ("exact-binomial", "wilson", "fixed-population")
     return bootstrapped and len(question.estimator.clusters) >= MIN_CLUSTERS
 
 
@@ -116,12 +123,12 @@ def _ends(question: Question, replicates: FloatArray | None, confidence: float, 
         raise _NoIntervalError("the value itself is undefined")
     if question.method == "fixed-population":
         return _Ends((value, value), (value, value), "fixed-population")
-    if question.method == "exact-binomial":
-        return _exact(question.estimator, confidence)
+    if question.method in ("exact-binomial", "wilson"):
+        return _counted(question.estimator, confidence, question.method)
     if question.method == "bounded-mean" and value == 0:
-        return _scaled(_exact(question.estimator, confidence), question.estimator)
+        return _scaled(_counted(question.estimator, confidence), question.estimator)
     if question.method == "bootstrap-and-exact":
-        exact = _exact(question.estimator, confidence)
+        exact = _counted(question.estimator, confidence)
         if value in (0.0, 1.0):
             return exact
         drawn = _bootstrap(question, replicates, confidence, seed)
@@ -141,7 +148,10 @@ def _scaled(ends: _Ends, estimator: Estimator) -> _Ends:
     return _Ends((low * factor, high * factor), (one_low * factor, one_high * factor), ends.method)
 
 
-def _exact(estimator: Estimator, confidence: float) -> _Ends:
+def _counted(
+    estimator: Estimator, confidence: float, kind: Literal["exact-binomial", "wilson"] = "exact-binomial"
+) -> _Ends:
+    """Ends for counted outcomes: by their number where each cluster has one, else by the effective one."""
     if not isinstance(estimator, Proportion):
         raise _NoIntervalError("not a share of counted outcomes")
     successes, trials = estimator.outcomes()
@@ -149,11 +159,15 @@ def _exact(estimator: Estimator, confidence: float) -> _Ends:
     share = math.fsum(successes) / math.fsum(trials)
     if not single and 0 < share < 1 and np.count_nonzero(trials) < MIN_CLUSTERS:
         raise _NoIntervalError(too_few(int(np.count_nonzero(trials))))
-    counts = effective_sample(successes, trials)
-    if single:
+    formula = clopper_pearson if kind == "exact-binomial" else wilson
+
+    def ends(sides: Sides) -> tuple[float, float]:
         counts = (math.fsum(successes), math.fsum(trials))
-    method = "exact-binomial" if single else "exact-binomial-effective-n"
-    return _Ends(clopper_pearson(*counts, confidence, 2), clopper_pearson(*counts, confidence, 1), method)
+        if not single:
+            counts = effective_sample(successes, trials, (1 - confidence) / sides)
+        return formula(*counts, confidence, sides)
+
+    return _Ends(ends(2), ends(1), kind if single else f"{kind}-effective-n")
 
 
 def _bootstrap(question: Question, replicates: FloatArray | None, confidence: float, seed: int) -> _Ends:
@@ -223,28 +237,12 @@ def few_pivots(clusters: int) -> str:
     return f"only {clusters} clusters, and the standard error is undefined on too many resamples"
 
 
-@dataclass(frozen=True)
-class _Logarithm:
+class _Logarithm(MappedEstimator):
     """The logarithm of a positive statistic."""
 
-    inner: Estimator
-
-    @property
-    def clusters(self) -> tuple[str, ...]:
-        return self.inner.clusters
-
-    @property
-    def n(self) -> int:
-        return self.inner.n
-
-    @property
-    def value(self) -> float | None:
-        value = self.inner.value
-        return math.log(value) if value else None
-
-    def replicates(self, weights: FloatArray) -> FloatArray:
+    def map(self, values: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore", invalid="ignore"):
-            logarithms: FloatArray = np.log(self.inner.replicates(weights))
+            logarithms: FloatArray = np.log(values)
         return logarithms
 
 

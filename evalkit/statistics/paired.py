@@ -66,7 +66,7 @@ def paired_change(
         confidence: of the two-sided interval, and of each one-sided bound.
         seed: of the bootstrap.
     """
-    change = _Change.build(candidate, baseline, kind)
+    change = ChangeEstimator.build(candidate, baseline, kind)
     value = change.value
     base = PairedChange(
         kind=kind,
@@ -99,7 +99,7 @@ def bootstrap_test(candidate: Estimator, baseline: Estimator, seed: int) -> Pair
         candidate, baseline: the same statistic of two models; only common clusters count.
         seed: of the bootstrap.
     """
-    change = _Change.build(candidate, baseline, "absolute")
+    change = ChangeEstimator.build(candidate, baseline, "absolute")
     size = len(change.clusters)
     method: PairedMethod = (
         "paired-cluster-bootstrap" if size >= PERCENTILE_CLUSTERS else "paired-cluster-bootstrap-t"
@@ -140,8 +140,8 @@ def _expanded_tail(tail: float, clusters: int) -> float:
 
 
 @dataclass(frozen=True)
-class _Change:
-    """The change as an estimator over the common clusters."""
+class ChangeEstimator:
+    """The change as an estimator over the common clusters; both sides see the same weights."""
 
     candidate: Estimator
     baseline: Estimator
@@ -151,7 +151,7 @@ class _Change:
     baseline_columns: npt.NDArray[np.intp]
 
     @classmethod
-    def build(cls, candidate: Estimator, baseline: Estimator, kind: ChangeKind) -> "_Change":
+    def build(cls, candidate: Estimator, baseline: Estimator, kind: ChangeKind) -> "ChangeEstimator":
         common = tuple(sorted(set(candidate.clusters) & set(baseline.clusters)))
         return cls(
             candidate,

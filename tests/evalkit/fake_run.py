@@ -31,6 +31,7 @@ CANDIDATE, BASELINE = sha256_text("candidate"), sha256_text("baseline")
 SIGNATURES = {
     "text": "ppl|w:256/256/first|p:fp32|t:02ab|c:9be1|v:1",
     "bytes": "ppl|w:256/256/first|p:fp32|v:1",
+    "words": "ppl|w:256/256/first|p:fp32|words:whitespace|v:1",
     "risk": "risk|l:approve,reject|p:fp32|v:1",
     "dialogue": "dlg|f:22c0|t:3|v:1",
 }
@@ -208,6 +209,7 @@ def text(
 ) -> SampleRecord:
     """A scored text; every byte is a token."""
     size = len(content.encode("utf-8", "surrogatepass"))
+    nll = fields.pop("nll", 1.5 * size)
     base: dict[str, Any] = {
         "digest": sha256_text(content),
         "cluster": sample_id,
@@ -217,8 +219,8 @@ def text(
         "bytes": size,
         "bytes_scored": size,
         "words": len(content.split()),
-        "nll": 1.5 * size,
-        "classes": {"head": ClassSums(tokens=size, nll=1.5 * size, bytes=size)},
+        "nll": nll,
+        "classes": {"head": ClassSums(tokens=size, nll=nll, bytes=size)},
         "worst": worst or [],
         "text": content,
     }

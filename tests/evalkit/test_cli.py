@@ -85,7 +85,7 @@ def test_broken_data_is_named_by_line(
 
 def test_missing_and_corrupt_bundles(folder: Path, tiny_bundle: Path) -> None:
     scenario = folder / "scenario.yaml"
-    refused(evalkit("run", scenario), "no bundle is named")
+    refused(evalkit("run", scenario), "no model is named")
     refused(evalkit("run", scenario, "--model", folder / "absent"), "absent", "no such bundle folder")
     copy = folder / "bundle"
     shutil.copytree(tiny_bundle, copy)
@@ -210,3 +210,51 @@ def export_other_window(bundle: Path, copy: Path) -> None:
     content["model_digest"] = model_digest(weights, content["tokenizer"]["sha256"], spec)
     content["manifest_sha256"] = manifest_digest(content)
     (copy / "manifest.json").write_text(json.dumps(content))
+
+
+def test_the_result_cache_is_shown_and_cleared(folder: Path, tiny_bundle: Path, own_home: Path) -> None:
+    words = ("score", "--model", tiny_bundle, "--data", folder / "texts.jsonl")
+    assert evalkit("cache").stdout.endswith("total: 0 batches, 0.0 of 2,048.0 MiB\n")
+    assert not own_home.exists()
+    assert evalkit(*words, "--no-cache").returncode == 0
+    assert not own_home.exists()
+    first, second = evalkit(*words, "--json"), evalkit(*words, "--json")
+    assert "were computed before" not in first.stderr
+    assert "1 of 1 batches were computed before" in second.stderr
+    assert json.loads(first.stdout)["metrics"] == json.loads(second.stdout)["metrics"]
+    shown = json.loads(evalkit("cache", "--json").stdout)
+    assert (shown["entries"], len(shown["models"])) == (1, 1)
+    assert shown["path"] == str(own_home / "result_cache.sqlite3")
+    (own_home / "result_cache.sqlite3").write_bytes(b"rubbish" * 100)
+    refused(evalkit("cache"), "result_cache.sqlite3", "evalkit cache --clear")
+    assert "total: 0 batches" in evalkit("cache", "--clear").stdout
+    assert list(own_home.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
+def test_a_progress_bar_where_stderr_is_a_terminal(folder: Path, tiny_bundle: Path) -> None:
+    import os
+    import pty
+
+    ours, theirs = pty.openpty()
+    words = ["score", "--model", str(tiny_bundle), "--data", str(folder / "texts.jsonl"), "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evalkit", *words], stdout=subprocess.PIPE, stderr=theirs, text=True
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:
+            # The other end is closed: the process is over.
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert process.stdout is not None
+    json.loads(process.stdout.read())
+    process.stdout.close()
+    assert process.wait() == 0
+    assert b"candidate: scoring" in shown and b"2/2" in shown

@@ -1,18 +1,18 @@
 """Public faults E01-E25 and E53 of evaluation harnesses: numbers that are wrong. One named test each."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models
 
 from evalkit.backends.base import RowStats
-from evalkit.metrics import perplexity
 from evalkit.metrics.evaluate import evaluate
-from evalkit.metrics.registry import SPECS
+from evalkit.metrics.registry import SPECS, by_name, spec_for
 from evalkit.metrics.signature import text_signatures
 from evalkit.metrics.token_classes import build_classifier
-from evalkit.metrics.words import count_words
+from evalkit.metrics.words import WordRule
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import ClassSums
 from evalkit.scenario.schema import Classes, Risk, Window
@@ -58,8 +58,15 @@ def test_e01_token_i_plus_1_is_scored_from_logits_i():
 
 
 def test_e03_each_metric_has_one_direction():
-    names = [spec.name for spec in SPECS]
-    assert len(names) == len(set(names))
+    """A second declaration is refused at registration, also one that `<class>` spells out, and own ones too."""
+    token = next(spec for spec in SPECS if spec.name == "perplexity/token")
+    assert by_name([token])["perplexity/token"].direction == "lower"
+    for name in ("perplexity/token", "perplexity/head"):
+        with pytest.raises(ValueError, match=f"{name} is declared twice"):
+            by_name([*SPECS, replace(token, name=name, direction="higher")])
+    # Results, comparisons and the judge take it from there.
+    for item in values(text_record("a"), text_record("b")).values():
+        assert item.direction == spec_for(item.name).direction
 
 
 def test_e04_divided_by_the_number_of_scored_targets():
@@ -103,7 +110,9 @@ def test_e09_e10_e11_e12_every_token_and_byte_once_for_any_window(length, stride
 
 def test_e12_e14_e15_window_and_prefix_policy_are_in_the_signature():
     signatures = {
-        text_signatures(Window(length=length, stride=8, prefix=prefix), "fp32", "c", "t")[family]
+        text_signatures(Window(length=length, stride=8, prefix=prefix), "fp32", "c", "t", "whitespace")[
+            family
+        ]
         for length in (8, 16)
         for prefix in ("first", "every", "none")
         for family in ("text", "bytes")
@@ -150,7 +159,7 @@ def test_e16_e17_a_token_across_the_join_belongs_to_the_label():
     backend = ContextBackend(8, 16)
     records = []
     score_decisions(
-        [DecisionItem("a", "px", "y", "a"), DecisionItem("b", "x", "n", "b")],
+        [DecisionItem("a", "px", "y", "a"), DecisionItem("b", "p", "n", "b")],
         tokenizer,
         backend,
         Risk(data="d", labels=["y", "n"], high_risk="y"),
@@ -160,6 +169,12 @@ def test_e16_e17_a_token_across_the_join_belongs_to_the_label():
     found = {record.sample_id: record.label_logprobs for record in records}
     ids = {label: tokenizer.encode_ids(f"px {label}", special=True) for label in "yn"}
     assert ids == {"y": [0, 6], "n": [0, 5, 4]}
+    # Where a token ends with the prompt, all of the label's own tokens are asked and none of the prompt's.
+    for label, expected in zip("yn", found["b"], strict=True):
+        tokens = tokenizer.encode_ids(f"p {label}", special=True)
+        assert tokens == [0, 2, {"y": 3, "n": 4}[label]]
+        logprobs = backend.logprobs([7, *tokens])
+        assert expected == pytest.approx(logprobs[1, tokens[1]] + logprobs[2, tokens[2]], abs=1e-5)
     for label, expected in zip("yn", found["a"], strict=True):
         logprobs = backend.logprobs([7, *ids[label]])
         by_hand = sum(logprobs[index, ids[label][index]] for index in range(1, len(ids[label])))
@@ -179,7 +194,7 @@ def test_e19_bytes_come_from_the_source_text():
 
 @pytest.mark.parametrize(("text", "words"), [("", 0), ("  a b ", 2), ("a\n", 1), ("你好世界", 0)])
 def test_e20_words(text, words):
-    assert count_words(text) == words
+    assert WordRule().count(text) == words
 
 
 def test_e20_word_perplexity_of_chinese_is_null_with_the_reason():
@@ -217,6 +232,24 @@ def test_e23_a_number_that_is_not_finite_is_an_error_of_its_text(value, field, n
     assert (records[0].nll, records[0].classes, tokens) == (0.0, {}, {})
 
 
+def test_e23_half_precision_logits_are_widened_before_the_softmax():
+    """Against float64 on the same float16 logits; a softmax in float16 is off by a thousand times more."""
+    from mindspore import Tensor
+
+    from evalkit.scoring.head import ScoringHead
+
+    logits = np.random.default_rng(0).normal(0, 4, (32, 500)).astype(np.float16)
+    targets = np.arange(32, dtype=np.int32)
+    wide = logits.astype(np.float64)
+    expected = (wide - np.log(np.exp(wide).sum(-1, keepdims=True)))[np.arange(32), targets]
+    found = ScoringHead(500)(Tensor(logits), Tensor(targets))[0].asnumpy()
+    assert found.dtype == np.float32
+    assert np.abs(found - expected).max() < 1e-5
+    centred = logits - logits.max(-1, keepdims=True)
+    narrow = centred - np.log(np.exp(centred).sum(-1, keepdims=True, dtype=np.float16))
+    assert np.abs(narrow[np.arange(32), targets] - expected).max() > 1e-3
+
+
 def test_e23_sums_do_not_drift():
     # A million float32 terms of 0.1: a float32 sum would be off by hundreds.
     from evalkit.metrics.accumulators import from_fixed, to_fixed
@@ -226,14 +259,20 @@ def test_e23_sums_do_not_drift():
 
 
 def test_e24_oov_is_shown_with_its_rate_and_without_it():
-    names = {item.name for item in perplexity.estimators(Evidence(samples=(text_record("a"),)), context())}
-    assert {"perplexity/oov", "perplexity/without_oov", "rate/oov"} <= names
+    """One token in ten is out of vocabulary, with 8 of 21 nats: a model that knows fewer words can't hide it."""
+    found = values(text_record("a"), text_record("b"))
+    assert found["perplexity/oov"].value == pytest.approx(math.exp(8))
+    assert found["perplexity/without_oov"].value == pytest.approx(math.exp(13 / 9))
+    assert found["perplexity/token"].value == pytest.approx(math.exp(21 / 10))
+    assert found["rate/oov"].value == pytest.approx(0.1)
 
 
 def test_e24_tokens_of_different_tokenizers_are_not_comparable_bytes_are():
-    first, second = (text_signatures(Window(length=8, stride=8), "fp32", "c", name) for name in ("t1", "t2"))
+    first, second = (
+        text_signatures(Window(length=8, stride=8), "fp32", "c", name, "whitespace") for name in ("t1", "t2")
+    )
     assert first["text"] != second["text"]
-    assert first["bytes"] == second["bytes"]
+    assert first["bytes"] == second["bytes"] and first["words"] == second["words"]
 
 
 def test_e53_an_overlong_context_is_left_out_counted_and_measured_rightly():

@@ -7,7 +7,7 @@ from tests.trainer.small_training import SmallTraining, read_lines
 from trainer.checkpoint import step_folder
 from trainer.config import load_config
 from trainer.data.documents import Document
-from trainer.data.packing import batches, cut
+from trainer.data.packing import batches, cut, pack
 from trainer.data.pipeline import prepare
 from trainer.generate import load_generator, prompt_ids
 from trainer.loop import train
@@ -32,7 +32,7 @@ def test_e05_e51_validation_perplexity_is_over_tokens_and_no_row_is_dropped(trai
 def test_e07_a_genuine_padding_id_is_learned():
     """Padding is told by segment, never by id."""
     document = Document("a", np.array([1, 0, 0, 5], np.int32), np.array([False, True, True, True]))
-    batch = next(batches([document], [cut([document], 8)], 8, 1))
+    batch = next(batches(pack(cut([document], 8), 8, packing=True), 8, 1))
     assert batch.weights.sum() == 3 and batch.tokens == 3
 
 

@@ -51,10 +51,9 @@ def test_e50_scoring_puts_back_the_mode_of_every_part(training):
     model.set_train(training)
     model.model.layers[0].set_train(not training)
     modes = [cell.training for _, cell in model.cells_and_names()]
-    backend = CheckpointBackend(
-        model, vocab_size=spec.vocab_size, max_length=spec.max_length, model_digest="0" * 64
-    )
+    backend = CheckpointBackend(model, vocab_size=spec.vocab_size, max_length=spec.max_length)
     first, second = (backend.score(*packed_rows()).logprob for _ in range(2))
-    assert np.isfinite(first).all() and np.array_equal(first, second)
+    # Dropout of one half would move them by nats; the operators themselves may move a padded place by an ulp.
+    assert np.isfinite(first).all() and np.abs(first - second).max() < 1e-5
     assert [cell.training for _, cell in model.cells_and_names()] == modes
     assert [cell.get_flags()["training"] for _, cell in model.cells_and_names()] == modes

@@ -14,18 +14,18 @@ def text(index, first_logprob, *, start=0, unscored=0):
     )
 
 
-def test_extreme_first_tokens_give_a_warning():
+def test_e14_extreme_first_tokens_give_a_warning():
     found = surprise_details([text(index, -22.5) for index in range(20)])
     assert found["first_token"] == {"texts": 20, "extreme": 20, "above_nats": 12.0}
     assert "may need a BOS token" in found["warning"]
 
 
-def test_the_first_scored_token_counts_where_the_first_one_is_unconditioned():
+def test_e14_the_first_scored_token_counts_where_the_first_one_is_unconditioned():
     found = surprise_details([text(index, -22.5, start=6, unscored=6) for index in range(20)])
     assert found["first_token"]["extreme"] == 20
 
 
-def test_hard_tokens_elsewhere_or_in_few_texts_are_no_missing_bos():
+def test_e14_hard_tokens_elsewhere_or_in_few_texts_are_no_missing_bos():
     later = surprise_details([text(index, -22.5, start=8) for index in range(20)])
     assert later["first_token"]["extreme"] == 0 and "warning" not in later
     few = surprise_details([text(index, -22.5 if index < 5 else -9.0) for index in range(20)])

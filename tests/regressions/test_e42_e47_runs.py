@@ -5,7 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,35 +18,14 @@ from evalkit.runs.rescore import rescore
 from evalkit.runs.results_io import read_results
 from evalkit.runs.resume import resume_run
 from tests.evalkit.fake_run import RULES, random_evidence, write_run
+from tests.support.bundles import reseal
 from tests.support.interrupted import (
+    Interrupted,
     assert_equal_runs,
-    fake_sandbox,
     journal,
     run,
-    run_until_evidence,
     torn_copy,
-    write_scenario,
 )
-
-
-@pytest.fixture(scope="module")
-def begun(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with scenario, bundle and a run that was killed when everything was in its journals."""
-    place = tmp_path_factory.mktemp("begun")
-    scenario = write_scenario(place / "scenario")
-    shutil.copytree(tiny_bundle, place / "bundle")
-    with fake_sandbox(place / "bundle") as sandbox:
-        run_until_evidence(scenario, place / "bundle", place / "run", sandbox)
-    shutil.copytree(place, place.with_name("pristine"))
-    return place
-
-
-@pytest.fixture
-def broken_off(begun: Path) -> Iterator[tuple[Path, Path, RunFolder]]:
-    """Scenario, bundle and run of `begun`, put back after each test."""
-    yield begun / "scenario" / "scenario.yaml", begun / "bundle", RunFolder(begun / "run")
-    shutil.rmtree(begun)
-    shutil.copytree(begun.with_name("pristine"), begun)
 
 
 def refusal(folder: RunFolder) -> str:
@@ -58,32 +37,15 @@ def refusal(folder: RunFolder) -> str:
 
 
 def test_e42_another_model_under_the_same_name_never_gets_the_first_ones_scores(
-    broken_off: tuple[Path, Path, RunFolder],
+    begun: Interrupted,
 ) -> None:
     """lm-eval #4063: results were reused by name. Here the run is refused, and what differs is named."""
-    _, bundle, folder = broken_off
+    bundle, folder = begun.bundle, begun.journals
     tokenizer = bundle / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text() + "\n")
-    _reseal_bundle(bundle)
+    reseal(bundle, "tokenizer.json")
     message = refusal(folder)
     assert "candidate.model_digest was" in message
-
-
-def _reseal_bundle(bundle: Path) -> None:
-    """Make a manifest that fits the changed tokenizer, as an honest export of another model would."""
-    from evalkit.bundle import ModelSpec, manifest_digest, model_digest
-    from evalkit.canonical import sha256_file
-
-    path = bundle / "manifest.json"
-    content = json.loads(path.read_text())
-    file = bundle / "tokenizer.json"
-    digest = sha256_file(file)
-    content["files"]["tokenizer.json"] = {"sha256": digest, "bytes": file.stat().st_size}
-    content["tokenizer"]["sha256"] = digest
-    weights = content["files"]["weights.safetensors"]["sha256"]
-    content["model_digest"] = model_digest(weights, digest, ModelSpec.model_validate(content["model"]))
-    content["manifest_sha256"] = manifest_digest(content)
-    path.write_text(json.dumps(content))
 
 
 def test_e43_a_metric_that_came_later_is_computed_from_the_kept_evidence(
@@ -100,10 +62,10 @@ def test_e43_a_metric_that_came_later_is_computed_from_the_kept_evidence(
 
 
 def test_e44_a_crash_at_99_percent_loses_at_most_the_batch_in_flight(
-    broken_off: tuple[Path, Path, RunFolder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begun: Interrupted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """lm-eval #2533: everything was written at the end. Here nothing is scored again but the lost tail."""
-    scenario, bundle, folder = broken_off
+    scenario, bundle, folder = begun.scenario, begun.bundle, begun.journals
     samples = journal(folder, "samples")
     whole = samples.read_bytes()
     samples.write_bytes(whole[: int(0.99 * len(whole))])
@@ -118,49 +80,43 @@ def test_e44_a_crash_at_99_percent_loses_at_most_the_batch_in_flight(
         return original(self, *arrays)  # type: ignore[arg-type]
 
     monkeypatch.setattr(MindirBackend, "score", counting)
-    with fake_sandbox(bundle) as sandbox:
-        resume_run(folder, SilentProgress(), sandbox)
-        resumed = len(calls)
-        reference = run(scenario, bundle, tmp_path / "reference", sandbox)
+    resume_run(folder, SilentProgress())
+    resumed = len(calls)
+    assert_equal_runs(folder, begun.reference)
+    run(scenario, bundle, tmp_path / "whole", begun.sandbox, use_cache=False)
     assert 0 < resumed < (len(calls) - resumed) / 3
-    assert_equal_runs(folder, reference)
 
 
 def test_e45_an_opened_file_is_no_finished_one_and_nothing_is_recorded_twice(
-    broken_off: tuple[Path, Path, RunFolder], tmp_path: Path
+    begun: Interrupted, tmp_path: Path
 ) -> None:
     """ClawBench #297: files that were opened at the start counted as done; others appended duplicates."""
-    scenario, bundle, folder = broken_off
+    folder = begun.journals
     samples = journal(folder, "samples")
     lines = samples.read_bytes()
-    with fake_sandbox(bundle) as sandbox:
-        reference = run(scenario, bundle, tmp_path / "reference", sandbox)
-        # Recorded twice, as by two attempts: the last record of an id counts, once.
-        samples.write_bytes(lines + lines)
-        shutil.copytree(folder.path, tmp_path / "empty")
-        resume_run(folder, SilentProgress(), sandbox)
-        assert_equal_runs(folder, reference)
-        empty = RunFolder(tmp_path / "empty")
-        for name in ("samples", "turns", "tokens"):
-            journal(empty, name).write_bytes(b"")
-        resume_run(empty, SilentProgress(), sandbox)
-        assert_equal_runs(empty, reference)
+    # Recorded twice, as by two attempts: the last record of an id counts, once.
+    samples.write_bytes(lines + lines)
+    shutil.copytree(folder.path, tmp_path / "empty")
+    resume_run(folder, SilentProgress())
+    assert_equal_runs(folder, begun.reference)
+    empty = RunFolder(tmp_path / "empty")
+    for name in ("samples", "turns", "tokens"):
+        journal(empty, name).write_bytes(b"")
+    resume_run(empty, SilentProgress())
+    assert_equal_runs(empty, begun.reference)
 
 
-def test_e45_a_trial_that_the_machinery_spoilt_is_played_again(
-    broken_off: tuple[Path, Path, RunFolder], tmp_path: Path
-) -> None:
+def test_e45_a_trial_that_the_machinery_spoilt_is_played_again(begun: Interrupted) -> None:
     """tlaps-bench PR #60: failed results were reused for ever."""
-    scenario, bundle, folder = broken_off
+    folder = begun.journals
     turns = journal(folder, "turns")
     spoilt = [json.loads(line) for line in turns.read_text().splitlines()]
     for line in spoilt:
         if line["dialogue_id"] == "d1":
             line.update(status="infrastructure_fault", reason="UNAVAILABLE: gone", text="")
     turns.write_text("".join(json.dumps(line) + "\n" for line in spoilt))
-    with fake_sandbox(bundle) as sandbox:
-        resume_run(folder, SilentProgress(), sandbox)
-        assert_equal_runs(folder, run(scenario, bundle, tmp_path / "reference", sandbox))
+    resume_run(folder, SilentProgress())
+    assert_equal_runs(folder, begun.reference)
 
 
 Change = Callable[[Path], object]
@@ -181,42 +137,37 @@ Change = Callable[[Path], object]
     ],
 )
 def test_e46_changed_data_seed_or_settings_refuse_the_old_samples(
-    broken_off: tuple[Path, Path, RunFolder], named: str, change: Change
+    begun: Interrupted, named: str, change: Change
 ) -> None:
     """inspect #618: samples were reused after the shuffle seed or the data had changed."""
-    scenario, _, folder = broken_off
-    change(scenario)
-    assert named in refusal(folder)
+    change(begun.scenario)
+    assert named in refusal(begun.journals)
 
 
 def test_e46_changed_code_refuses_the_old_samples(
-    broken_off: tuple[Path, Path, RunFolder], monkeypatch: pytest.MonkeyPatch
+    begun: Interrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("evalkit.runs.planning.code_digests", lambda: {"evalkit": "0" * 64, "sandbox": None})
-    message = refusal(broken_off[2])
+    message = refusal(begun.journals)
     assert "code.evalkit was" in message and "code.sandbox was" in message
 
 
-def test_e46_the_order_of_the_data_changes_no_record(
-    broken_off: tuple[Path, Path, RunFolder], tmp_path: Path
-) -> None:
+def test_e46_the_order_of_the_data_changes_no_record(begun: Interrupted, tmp_path: Path) -> None:
     """Ids are the user's, the plan is made of content digests: another order of the lines gives the same evidence."""
-    scenario, bundle, folder = broken_off
+    scenario, bundle = begun.scenario, begun.bundle
     texts = scenario.with_name("texts.jsonl")
-    with fake_sandbox(bundle) as sandbox:
-        resume_run(folder, SilentProgress(), sandbox)
-        lines = texts.read_text().splitlines(keepends=True)
-        random.Random(3).shuffle(lines)
-        texts.write_text("".join(lines))
-        shuffled = run(scenario, bundle, tmp_path / "shuffled", sandbox)
-    assert_equal_runs(shuffled, folder)
+    lines = texts.read_text().splitlines(keepends=True)
+    random.Random(3).shuffle(lines)
+    texts.write_text("".join(lines))
+    shuffled = run(scenario, bundle, tmp_path / "shuffled", begun.sandbox, use_cache=False)
+    assert_equal_runs(shuffled, begun.reference)
 
 
 def test_e47_there_is_no_limit_and_a_part_of_a_run_is_never_judged(
-    broken_off: tuple[Path, Path, RunFolder], tmp_path: Path
+    begun: Interrupted, tmp_path: Path
 ) -> None:
     """lm-eval #2598: `--limit` took the first N and the result looked whole."""
-    scenario, bundle, folder = broken_off
+    scenario, bundle, folder = begun.scenario, begun.bundle, begun.journals
     command = [sys.executable, "-m", "evalkit"]
     limited = subprocess.run(
         [*command, "run", str(scenario), "--model", str(bundle), "--limit", "5"],

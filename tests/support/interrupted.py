@@ -5,7 +5,7 @@ import random
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +96,56 @@ def fake_sandbox(bundle: Path) -> Iterator[str]:
         yield address
 
 
-def run(scenario: Path, bundle: Path, out: Path, sandbox: str) -> RunFolder:
+@dataclass(frozen=True)
+class Interrupted:
+    """A scenario, what it is run on, an uninterrupted run of it and one with nothing but whole journals."""
+
+    scenario: Path
+    bundle: Path
+    sandbox: str
+    reference: RunFolder
+    journals: RunFolder
+
+
+@pytest.fixture(scope="session")
+def interrupted(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupted]:
+    """Made once, for tests that leave it as it is (the others take `begun`); the reference without any cache."""
+    folder = tmp_path_factory.mktemp("interrupted")
+    scenario = write_scenario(folder / "scenario")
+    bundle = folder / "bundle"
+    shutil.copytree(tiny_bundle, bundle)
+    with fake_sandbox(bundle) as sandbox:
+        yield Interrupted(
+            scenario,
+            bundle,
+            sandbox,
+            run(scenario, bundle, folder / "reference", sandbox, use_cache=False),
+            run_until_evidence(scenario, bundle, folder / "journals", sandbox),
+        )
+
+
+@pytest.fixture
+def begun(interrupted: Interrupted, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Interrupted]:
+    """The same for tests that change scenario, bundle or journals: they are put back afterwards."""
+    places = (interrupted.scenario.parent, interrupted.bundle, interrupted.journals.path)
+    pristine = tmp_path_factory.mktemp("pristine")
+    for place in places:
+        shutil.copytree(place, pristine / place.name)
+    yield interrupted
+    for place in places:
+        shutil.rmtree(place)
+        shutil.copytree(pristine / place.name, place)
+
+
+def run(scenario: Path, bundle: Path, out: Path, sandbox: str, *, use_cache: bool = True) -> RunFolder:
     """A whole run, token rows included."""
     request = RunRequest(
-        load_scenario(scenario), candidate=bundle, out=out, sandbox_address=sandbox, keep_tokens=True
+        load_scenario(scenario),
+        candidate=bundle,
+        out=out,
+        sandbox_address=sandbox,
+        keep_tokens=True,
+        use_cache=use_cache,
     )
     return run_scenario(request, SilentProgress()).folder
 
@@ -140,7 +186,7 @@ def journal(folder: RunFolder, name: str) -> Path:
 
 
 def assert_equal_runs(ours: RunFolder, theirs: RunFolder) -> None:
-    """Equal to the bit but for the run's identity and for times."""
+    """Equal to the bit but for the run's identity, for times and for where scores were read from."""
     assert _timeless(read_evidence(ours, "candidate")) == _timeless(read_evidence(theirs, "candidate"))
     assert ours.tokens("candidate").read_bytes() == theirs.tokens("candidate").read_bytes()
     assert _results(ours) == _results(theirs)
@@ -154,7 +200,9 @@ def assert_equal_runs(ours: RunFolder, theirs: RunFolder) -> None:
 def _timeless(evidence: Evidence) -> Evidence:
     times = {"first_token_ns": None, "turn_overhead_ns": None, "total_ns": None}
     return Evidence(
-        samples=tuple(replace(sample, elapsed_ns=0) for sample in evidence.samples),
+        samples=tuple(
+            replace(sample, elapsed_ns=0, from_cache=False, cache_runs=[]) for sample in evidence.samples
+        ),
         turns=tuple(replace(turn, **times) for turn in evidence.turns),
     )
 

@@ -23,6 +23,12 @@ def references(shared_data: Path, model: str) -> list[dict[str, Any]]:
     return items
 
 
+def reference_meta(shared_data: Path, model: str) -> dict[str, Any]:
+    """How the reference was made, and its greedy continuations."""
+    meta: dict[str, Any] = json.loads((shared_data / "models" / model / "reference.json").read_text())["meta"]
+    return meta
+
+
 def convert_and_export(source: Path, folder: Path) -> Bundle:
     """Convert `source` and export it with both graph formats into `folder`."""
     from trainer.convert import convert

@@ -31,7 +31,12 @@ name: tiny
 seed: 7
 model: {family: llama, hidden_size: 16, layers: 2, heads: 4, kv_heads: 2, max_length: 64}
 tokenizer: {train: {vocab_size: 300}}
-data: {train: [train.jsonl], validation: [validation.jsonl], loss_on: assistant, sequence_length: 48}
+data:
+  train: [train.jsonl]
+  validation: [validation.jsonl]
+  loss_on: assistant
+  sequence_length: 48
+  clean: {exact_duplicates: count}
 optimizer: {learning_rate: 1.0e-2, warmup_steps: 2, clip_norm: 1.0}
 precision: {level: O0, loss_scale: {initial: 1024, factor: 2, window: 4}}
 steps: 12

@@ -6,9 +6,8 @@ import mindspore as ms
 
 from trainer.config import load_config
 from trainer.data.pipeline import prepare
-from trainer.model.decoder import CausalLM
 from trainer.model.weights import initialise
-from trainer.step import TrainStep
+from trainer.setup import build_step
 
 
 class SmallTraining:
@@ -19,10 +18,9 @@ class SmallTraining:
         data = prepare(self.config, folder)
         spec = self.config.model.spec(data.tokenizer.vocab_size)
         ms.set_context(mode=ms.GRAPH_MODE)
-        self.model = CausalLM(spec)
+        self.step = build_step(self.config, spec, 0)
+        self.model = self.step.network
         initialise(self.model, spec, 1)
-        self.model.set_train(True)
-        self.step = TrainStep(self.model, self.config)
         self.batches = list(data.epoch(self.config, 0))
         self.data = data
 

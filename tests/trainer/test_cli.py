@@ -26,8 +26,10 @@ def trainer(*arguments, cwd=None):
 def fails_in_one_line(result, message):
     assert result.returncode == 2, result.stderr
     assert result.stdout == ""
-    lines = result.stderr.splitlines()
-    assert len(lines) == 1 and message in lines[0], result.stderr
+    *told, last = result.stderr.splitlines()
+    assert message in last, result.stderr
+    # What was done before is told too: how the data was prepared.
+    assert all(line.startswith(("train: ", "validation: ", "warning: ")) for line in told), result.stderr
 
 
 def test_train_export_generate(training_folder, tiny_export, tmp_path):
@@ -89,12 +91,44 @@ def test_missing_and_broken_inputs(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("heads: 4, kv_heads: 2", "heads: 3", "hidden_size 16 isn't a multiple of heads 3"),
+        ("layers: 2", "layers: 1000000", "layers: "),
+        ("hidden_size: 16, layers: 2", "hidden_size: 1048576, layers: 1000", "this machine has"),
+        (
+            "max_length: 64",
+            "max_length: 64, vocab_size: 512",
+            "model.vocab_size: 512, but the tokenizer has 300 tokens",
+        ),
+        ("seed: 7", "seed: 123456789012345678901234567890", "seed: "),
+        ("train: [train.jsonl]", "train: [missing.jsonl]", "missing.jsonl: no such file"),
+        ("level: O0", "level: O2, dtype: bfloat16", "bfloat16 has no kernels on a CPU"),
+        ("steps: 12", "steps: 12\nparallel: {data: 2}", "need 2 processes, 1 was started; use `msrun"),
+        ("steps: 12", "steps: 12\ncallbacks: [nowhere:Thing]", "no module 'nowhere'"),
+        ("every: 6,", "every: 6, scenario: s.yaml,", "s.yaml: "),
+    ],
+)
+def test_wrong_configurations_are_one_line(training_folder, tmp_path, old, new, message):
+    assert old in CONFIG
+    for name in ("train.jsonl", "validation.jsonl"):
+        (tmp_path / name).write_bytes((training_folder / name).read_bytes())
+    (tmp_path / "config.yaml").write_text(CONFIG.replace(old, new))
+    fails_in_one_line(trainer("train", tmp_path / "config.yaml", "--out", tmp_path / "run"), message)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("export", "none", "--out", "b"), "none: no such checkpoint folder"),
         (("export", ".", "--out", "b"), "neither a checkpoint nor a run"),
         (("generate", "none", "--prompt", "a"), "none: no such checkpoint folder"),
         (("generate", "none", "--prompt", "a", "--top-p", "0"), "--top-p"),
+        (("export", "none", "--out", "b", "--static", "8"), "--static 8: give ROWSxLENGTH, as in 8x256"),
+        (("export", "none", "--out", "b", "--parity-tolerance", "nan"), "none: no such checkpoint folder"),
+        (("generate", "none", "--prompt", "a", "--backend", "tvm"), "--backend"),
+        (("convert", "none", "--out", "b", "--to", "gguf"), "--to"),
         (("train",), "CONFIG"),
         (("tune",), "tune"),
     ],
@@ -111,4 +145,8 @@ def test_air_and_unknown_formats_are_refused(tiny_run, tmp_path):
     fails_in_one_line(
         trainer("export", tiny_run, "--out", tmp_path / "b", "--format", "mindir,pickle"),
         "choose from mindir, onnx",
+    )
+    fails_in_one_line(
+        trainer("export", tiny_run, "--out", tmp_path / "b", "--parity-tolerance", "nan"),
+        "a finite number is needed",
     )

@@ -1,6 +1,5 @@
 """The configuration file."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ import yaml
 from evalkit.errors import InputError
 from tests.trainer.fixtures import CONFIG
 from trainer.config import load_config
-from trainer.optimizer import learning_rate
 
 CONTRACT = """\
 version: 1
@@ -26,7 +24,7 @@ batch_size: 16
 accumulation: 1
 parallel: {data: 1, model: 1, pipeline: 1, micro_batches: 1, optimizer_shard: false, recompute: none}
 checkpoints: {every: 100, keep_last: 3, keep_best: perplexity/token}
-evaluation: {every: 100, on_loss_scale_drop: true}
+evaluation: {every: 100, on_loss_scale_drop: true, scenario: ../scenarios/banking_support.yaml}
 """
 
 
@@ -53,12 +51,33 @@ def test_the_gpt2_family_has_its_own_defaults(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"parallel": {"data": 2}}, r"parallel.data: 2 isn't supported in this version .*; set it to 1"),
-        ({"parallel": {"recompute": "full"}}, r"parallel.recompute: 'full' isn't supported"),
-        ({"precision": {"level": "O2"}}, r"precision.level: 'O2' isn't supported"),
+        ({"parallel": {"model": 3}}, r"model.heads 4 isn't a multiple of parallel.model 3"),
+        ({"parallel": {"model": 4}}, r"model.kv_heads 2 isn't a multiple of parallel.model 4"),
         (
-            {"evaluation": {"every": 5, "scenario": "s.yaml"}},
-            r"evaluation.scenario: 's.yaml' isn't .*leave it out",
+            {"parallel": {"pipeline": 3, "micro_batches": 4}},
+            r"model.layers 2 isn't a multiple of parallel.pipeline 3",
+        ),
+        ({"parallel": {"pipeline": 2}}, r"parallel: micro_batches 1 is below pipeline 2"),
+        (
+            {"parallel": {"pipeline": 2, "micro_batches": 3}},
+            r"batch_size 4 isn't a multiple of parallel.micro_batches 3",
+        ),
+        ({"parallel": {"micro_batches": 2}}, r"micro_batches 2 needs pipeline above 1; use accumulation"),
+        ({"parallel": {"enable_alltoall": True}}, r"enable_alltoall, .* concern cut models"),
+        ({"parallel": {"optimizer_shard": True}}, r"optimizer_shard needs data above 1"),
+        ({"parallel": {"recompute": "some"}}, r"parallel.recompute"),
+        ({"parallel": {"recompute": {"segments": 3}}}, r"layers of a stage aren't a multiple of"),
+        ({"parallel": {"data": 0}}, r"parallel.data: "),
+        ({"precision": {"level": "O1"}}, r"precision.level: "),
+        ({"precision": {"loss_scale": {"initial": 8, "max": 4}}}, r"initial 8 isn't within min 1 and max 4"),
+        ({"precision": {"level": "O2"}, "debug": True}, r"debug needs precision.level O0"),
+        ({"optimizer": {"learning_rate": 0.01, "no_decay": ["heads"]}}, r"optimizer.no_decay.0: "),
+        ({"on_nan": "ignore"}, r"on_nan: "),
+        ({"seed": 2**32}, r"seed: "),
+        ({"seed": -1}, r"seed: "),
+        (
+            {"model": {"family": "llama", "hidden_size": 16, "layers": 10**9, "heads": 4, "max_length": 64}},
+            r"model.layers: ",
         ),
         ({"stepz": 5}, r"stepz: unknown key"),
         ({"steps": "many"}, r"steps: .*\(got 'many'\)"),
@@ -95,11 +114,3 @@ def test_a_wrong_value_is_named_with_its_line(tmp_path, change, message):
     ) as caught:
         load_config(write(tmp_path, yaml.safe_dump(content, sort_keys=False)))
     assert "\n" not in str(caught.value)
-
-
-def test_the_learning_rate_warms_up_and_falls():
-    rates = [learning_rate(step, peak=1.0, warmup_steps=10, steps=110) for step in range(1, 111)]
-    assert rates[:10] == pytest.approx([0.1 * step for step in range(1, 11)])
-    assert max(rates) == rates[9] == 1.0 and rates[-1] == pytest.approx(0.1)
-    assert all(a > b for a, b in pairwise(rates[9:]))
-    assert learning_rate(1, peak=1.0, warmup_steps=0, steps=1) == pytest.approx(0.1)

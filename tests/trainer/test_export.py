@@ -15,6 +15,7 @@ from tests.trainer.reference import forward, log_softmax
 from trainer.checkpoint import read_checkpoint
 from trainer.export.bundle import export_bundle
 from trainer.export.graphs import ScoreGraph, StepGraph, export_mindir, load_mindir, score_ports, step_ports
+from trainer.export.options import Bucket, ExportOptions
 from trainer.export.parity import compare
 
 
@@ -112,11 +113,16 @@ def test_step_graph_equals_teacher_forcing(name, tmp_path):
 def test_parity_that_is_too_far_off_is_refused():
     near = np.zeros((2, 3), np.float32)
     where = np.array([[True, True, False]] * 2)
-    assert compare("score", near, near + np.float32(1e-4), where).max_abs_logprob_diff == pytest.approx(1e-4)
+    assert compare("score", near, near + np.float32(1e-4), where, 1e-3).max_abs_logprob_diff == pytest.approx(
+        1e-4
+    )
     for wrong in (near + np.float32(0.01), near * np.nan):
         with pytest.raises(InputError, match="differ from the checkpoint's"):
-            compare("score", near, wrong, where)
-    assert compare("score", near, np.where(where, near, np.float32(9)), where).tokens == 4
+            compare("score", near, wrong, where, 1e-3)
+    with pytest.raises(InputError, match="by nan nats"):
+        compare("score", near, near * np.nan, where, 1e9)
+    assert compare("score", near, near + np.float32(0.01), where, 0.1).max_abs_logprob_diff > 1e-3
+    assert compare("score", near, np.where(where, near, np.float32(9)), where, 1e-3).tokens == 4
 
 
 def test_air_needs_an_ascend_device(tiny_run, tmp_path):
@@ -125,24 +131,73 @@ def test_air_needs_an_ascend_device(tiny_run, tmp_path):
     assert not (tmp_path / "air").exists()
 
 
+def test_graphs_that_mindspore_would_split_are_refused():
+    spec = small_spec("llama").model_copy(update={"parameters": 1_100_000_000})
+    with pytest.raises(InputError, match=r"4\.1 GiB of weights: a bundle holds graphs of up to 1 GiB"):
+        ExportOptions(("mindir",), (), 1e-3).check(spec)
+
+
 def test_an_existing_folder_is_left_alone(tiny_export, tiny_run):
     with pytest.raises(InputError, match="exists already"):
         export_bundle(read_checkpoint(tiny_run), tiny_export)
 
 
-def test_a_failed_export_leaves_nothing(tiny_run, tmp_path, monkeypatch):
-    answers = iter([np.zeros((99, 48), np.float32), np.ones((99, 48), np.float32)])
-    probe = read_checkpoint(tiny_run).probe
-    monkeypatch.setattr(
-        "trainer.export.bundle.export_mindir", lambda graph, inputs, file: file.write_bytes(b"")
+def test_a_failed_export_leaves_nothing(tiny_run, tmp_path):
+    """No decode graph is exact to the last bit: a tolerance of nothing refuses a real one."""
+    with pytest.raises(InputError, match=r"graph \w+: its log-probabilities differ .* nothing was written"):
+        export_bundle(read_checkpoint(tiny_run), tmp_path / "bundle", tolerance=0.0)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_static_shapes_stand_beside_the_dynamic_graphs(tiny_run, tiny_export, tmp_path):
+    """A shape narrower and one wider than the probe's rows: both are filled up or cut, and measured."""
+    buckets = [Bucket(3, 20), Bucket(2, 64)]
+    bundle = export_bundle(read_checkpoint(tiny_run), tmp_path / "b", buckets=buckets)
+    assert bundle.model_digest == load_bundle(tiny_export).model_digest
+    graphs, parity = bundle.manifest.graphs, bundle.manifest.parity
+    assert set(parity) == {
+        "score",
+        "decode",
+        *(f"{role}_{b}" for role in ("score", "decode") for b in buckets),
+    }
+    assert max(result.max_abs_logprob_diff for result in parity.values()) < 1e-4
+    assert parity["score_2x64"].tokens == parity["score"].tokens > parity["score_3x20"].tokens > 20
+    assert all(size is not None for port in graphs["decode_3x20"].inputs for size in port.shape)
+    shapes = {port.name: port.shape for port in graphs["decode_3x20"].inputs}
+    assert (
+        shapes["token_ids"] == [3, 1] and shapes["past_positions"] == [3, 20] and shapes["last_index"] == [3]
     )
-    monkeypatch.setattr("trainer.export.bundle.load_mindir", lambda file, inputs: None)
-    monkeypatch.setattr("trainer.export.bundle.decode_logprobs", lambda graph, spec, probe: (None, None))
-    monkeypatch.setattr(
-        "trainer.export.bundle.score_logprobs", lambda *_: next(answers)[: len(probe.segments)]
-    )
-    with pytest.raises(InputError, match=r"graph score: its log-probabilities differ .* nothing was written"):
-        export_bundle(read_checkpoint(tiny_run), tmp_path / "bundle")
+    assert shapes["past_key_0"] == [3, 2, 20, 4]
+    shapes = {
+        port.name: port.shape for port in graphs["prefill_2x64"].inputs + graphs["prefill_2x64"].outputs
+    }
+    assert shapes["token_ids"] == [2, 64] and shapes["past_key_1"] == [2, 2, 1, 4]
+    assert shapes["key_1"] == [2, 2, 64, 4] and shapes["logits"] == [2, bundle.model.vocab_size]
+    check_operators(bundle.graph_file("score_3x20"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("8", "give ROWSxLENGTH"),
+        ("0x8", "give ROWSxLENGTH"),
+        ("8x-1", "give ROWSxLENGTH"),
+        ("8,8", "as in 8x256"),
+    ],
+)
+def test_static_shapes_that_are_none(text, message):
+    with pytest.raises(InputError, match=message):
+        Bucket.parse(text)
+
+
+def test_static_shapes_that_dont_fit(tiny_run, tmp_path):
+    for buckets, message in (
+        ([Bucket(1, 65)], "--static 1x65: the length must lie between 2 and the model's max_length 64"),
+        ([Bucket(1, 1)], "--static 1x1"),
+        ([Bucket(2, 8), Bucket(2, 8)], "given twice"),
+    ):
+        with pytest.raises(InputError, match=message):
+            export_bundle(read_checkpoint(tiny_run), tmp_path / "b", buckets=buckets)
     assert list(tmp_path.iterdir()) == []
 
 

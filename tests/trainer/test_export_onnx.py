@@ -11,7 +11,7 @@ from tests.trainer.reference import forward, log_softmax
 from trainer.checkpoint import read_checkpoint
 from trainer.export import onnx_score
 from trainer.export.bundle import export_bundle
-from trainer.export.graphs import ScoreGraph, score_ports
+from trainer.export.graphs import score_ports
 from trainer.export.onnx import export_onnx
 
 pytest.importorskip("onnx", reason='pip install "evalkit[onnx]"')
@@ -23,7 +23,7 @@ NAMES = ("token_ids", "targets", "positions", "segments")
 def test_the_graph_equals_the_reference_for_any_shape(family, tmp_path):
     spec = small_spec(family)
     model = random_model(spec)
-    export_onnx(ScoreGraph(model, spec), spec, *score_ports(), tmp_path / "score.onnx")
+    export_onnx("score", model, spec, *score_ports(), tmp_path / "score.onnx")
     session = open_session(tmp_path / "score.onnx")
     whole = packed_rows()
     for rows in (whole, *([field[:2, :length].copy() for field in whole] for length in (9, 5, 4, 3, 2, 1))):
@@ -45,7 +45,7 @@ def test_statistics_taken_in_blocks_of_rows_are_the_same(tmp_path, monkeypatch):
     for logits in (1 << 22, 1024 * VOCAB // 7):
         monkeypatch.setattr(onnx_score, "_BLOCK_LOGITS", logits)
         file = tmp_path / f"score_{logits}.onnx"
-        export_onnx(ScoreGraph(model, spec), spec, *score_ports(), file)
+        export_onnx("score", model, spec, *score_ports(), file)
         results.append(open_session(file).run(None, dict(zip(NAMES, whole, strict=True))))
     for one, other in zip(*results, strict=True):
         assert np.abs(one.astype(np.float64) - other).max() < 1e-5
@@ -64,7 +64,7 @@ def test_ties_are_told_as_the_scoring_head_tells_them(tmp_path):
     assert best not in token_ids and twin not in token_ids
     values[twin] = values[best]
     table.set_data(Tensor(values))
-    export_onnx(ScoreGraph(model, spec), spec, *score_ports(), tmp_path / "score.onnx")
+    export_onnx("score", model, spec, *score_ports(), tmp_path / "score.onnx")
     session = open_session(tmp_path / "score.onnx")
     for asked in (best, twin):
         targets = np.full_like(token_ids, asked)
@@ -76,6 +76,10 @@ def test_ties_are_told_as_the_scoring_head_tells_them(tmp_path):
 def test_the_bundle_holds_both_and_stores_the_parity(tiny_run, tiny_export, tmp_path):
     bundle = export_bundle(read_checkpoint(tiny_run), tmp_path / "b", formats=["mindir", "onnx"])
     assert bundle.manifest.graphs["score_onnx"].format == "onnx"
+    assert bundle.manifest.graphs["prefill_onnx"] == bundle.manifest.graphs["decode_onnx"]
+    assert bundle.manifest.graphs["decode_onnx"].inputs == bundle.manifest.graphs["decode"].inputs
+    assert bundle.manifest.parity["decode_onnx"].tokens == bundle.manifest.parity["decode"].tokens
+    assert bundle.manifest.parity["decode_onnx"].max_abs_logprob_diff < 1e-4
     assert bundle.manifest.parity["score_onnx"].max_abs_logprob_diff < 1e-4
     assert bundle.manifest.parity["score_onnx"].tokens == bundle.manifest.parity["score"].tokens
     plain = export_bundle(read_checkpoint(tiny_run), tmp_path / "plain")
@@ -84,7 +88,10 @@ def test_the_bundle_holds_both_and_stores_the_parity(tiny_run, tiny_export, tmp_
 
 @pytest.mark.parametrize(
     ("formats", "message"),
-    [(["onnx"], "needs its MindIR graphs; use mindir,onnx"), (["mindir", "tflite"], "tflite: unknown")],
+    [
+        (["onnx"], "needs its MindIR graphs; use mindir,onnx"),
+        (["mindir", "tflite"], "tflite: unknown; choose from mindir, onnx, air"),
+    ],
 )
 def test_formats_that_make_no_bundle(tiny_run, tmp_path, formats, message):
     with pytest.raises(InputError, match=message):

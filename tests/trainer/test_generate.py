@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+import trainer.generate
 from evalkit.errors import InputError
 from tests.trainer.models import tensors
+from trainer.checkpoint import read_checkpoint
+from trainer.export.bundle import export_bundle
 from trainer.export.graphs import dynamic_inputs, score_ports
 from trainer.generate import generate, load_generator, prompt_ids
 from trainer.model.decoder import CausalLM
@@ -36,6 +39,34 @@ def test_greedy_equals_no_cache_greedy(tiny_run, tiny_export):
         expected.append(token)
         ids.append(token)
     assert results[0].token_ids == expected
+
+
+def test_the_backend_of_a_bundle(tiny_run, tiny_export, tmp_path, monkeypatch):
+    """ONNX where it is there, MindSpore where it isn't, and what was asked for or an error."""
+    bundle = export_bundle(read_checkpoint(tiny_run), tmp_path / "b", formats=["mindir", "onnx"])
+    used = []
+    for name in ("onnx_step", "mindspore_step"):
+        real = getattr(trainer.generate, name)
+        monkeypatch.setattr(
+            trainer.generate, name, lambda *a, name=name, real=real: used.append(name) or real(*a)
+        )
+    texts = []
+    for path, backend in (
+        (bundle.path, None),
+        (bundle.path, "onnx"),
+        (bundle.path, "mindir"),
+        (tiny_export, None),
+        (tiny_run, None),
+    ):
+        generator = load_generator(path, backend)
+        prompt = prompt_ids(generator.tokenizer, "I am Wei from Graz.", chat=True)
+        texts.append(generate(generator, prompt, max_new_tokens=10, sampling=GREEDY, seed=0))
+    assert used == ["onnx_step", "onnx_step", "mindspore_step", "mindspore_step", "mindspore_step"]
+    assert texts[1:] == texts[:-1]
+    with pytest.raises(InputError, match=r"--backend onnx: .* has no ONNX graph; export it again"):
+        load_generator(tiny_export, "onnx")
+    with pytest.raises(InputError, match="--backend mindir: only a bundle has graphs"):
+        load_generator(tiny_run, "mindir")
 
 
 def test_it_stops_at_max_length(tiny_export):

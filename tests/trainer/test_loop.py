@@ -13,6 +13,7 @@ from evalkit.errors import InputError
 from tests.trainer.small_training import SmallTraining, read_lines
 from trainer.checkpoint import read_checkpoint, saved_steps, step_folder
 from trainer.config import load_config
+from trainer.configuration.precision import LossScaleConfig, PrecisionConfig
 from trainer.loop import train
 from trainer.model.weights import initialise, weights_of
 
@@ -62,17 +63,16 @@ def test_another_run_folder_is_asked_for(tiny_run, training_folder):
 
 
 def test_an_overflow_skips_the_step_and_lowers_the_scale(training_folder):
-    small = SmallTraining(training_folder)
+    wide = PrecisionConfig(loss_scale=LossScaleConfig(initial=1024, max=3e38))
+    small = SmallTraining(training_folder, precision=wide)
     first = small.step(1, [small.batches[0]])
     before = weights_of(small.model)
-    small.step.scale.scaler.scale_value.set_data(ms.Tensor(3e38, ms.float32))
-    small.step.scale.value = 3e38
+    small.step.scale.restore(3e38, 0)
     result = small.step(2, [small.batches[1]])
     assert not first.overflow and result.overflow and result.grad_norm is None and math.isfinite(result.loss)
     assert all(np.array_equal(before[name], value) for name, value in weights_of(small.model).items())
     assert small.step.scale.value == pytest.approx(1.5e38) and small.step.optimizer.applied == 1
-    small.step.scale.scaler.scale_value.set_data(ms.Tensor(1024.0))
-    small.step.scale.value = 1024.0
+    small.step.scale.restore(1024.0, 0)
     assert not small.step(3, [small.batches[1]]).overflow
     assert any(not np.array_equal(before[name], value) for name, value in weights_of(small.model).items())
 
@@ -98,7 +98,7 @@ def test_a_loss_that_is_no_number_ends_the_run(training_folder, tmp_path, monkey
         table = model.model.embed_tokens.weight
         table.set_data(ms.Tensor(np.full(table.shape, np.nan, np.float32)))
 
-    monkeypatch.setattr("trainer.loop.initialise", broken)
+    monkeypatch.setattr("trainer.setup.initialise", broken)
     with pytest.raises(
         InputError, match=r"step 1: the loss is nan; lower optimizer.learning_rate.*no checkpoint yet"
     ):

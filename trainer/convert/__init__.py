@@ -1,5 +1,5 @@
-"""Conversion: models of other formats become checkpoint folders that `trainer export` takes."""
+"""Conversion: models of other formats become checkpoint folders that `trainer export` takes, and Hugging Face ones."""
 
-from trainer.convert.run import convert
+from trainer.convert.run import convert, convert_to_huggingface
 
-__all__ = ["convert"]
+__all__ = ["convert", "convert_to_huggingface"]

@@ -1,39 +1,21 @@
 """Llama-family GGUF files (the format of llama.cpp), read with the `gguf` package."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import ValidationError
 
 from evalkit.bundle import ModelSpec
 from evalkit.canonical import sha256_file
 from trainer.config import count_parameters
 from trainer.convert.gguf_tokenizer import GgufTokenizer, read_tokenizer
+from trainer.convert.mapping import to_ours
+from trainer.convert.names import Format
 from trainer.convert.source import SourceModel, Weights, refusal
 
 if TYPE_CHECKING:
     from gguf import GGUFReader
-
-_GLOBAL_NAMES = {
-    "token_embd.weight": "model.embed_tokens.weight",
-    "output_norm.weight": "model.norm.weight",
-    "output.weight": "lm_head.weight",
-}
-_LAYER_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_LAYER_WEIGHT = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
 class Metadata:
@@ -80,7 +62,7 @@ def read_gguf(file: Path) -> SourceModel:
     return SourceModel(
         name=str(metadata.get("general.name") or file.stem),
         model=model,
-        weights=_weights(file, reader, model),
+        weights=to_ours(file, Format.GGUF, _tensors(file, reader), model),
         tokenizer_json=tokenizer.json,
         prefix_token=tokenizer.prefix_token,
         end_token=tokenizer.end_token,
@@ -142,12 +124,11 @@ def _shortest(value: float) -> float:
     return float(str(np.float32(value)))
 
 
-def _weights(file: Path, reader: "GGUFReader", model: ModelSpec) -> Weights:
+def _tensors(file: Path, reader: "GGUFReader") -> Weights:
     from gguf import quants
 
-    weights: Weights = {}
+    tensors: Weights = {}
     for tensor in reader.tensors:
-        name = _name(str(tensor.name))
         try:
             value = np.asarray(quants.dequantize(tensor.data, tensor.tensor_type), dtype=np.float32)
         except NotImplementedError:
@@ -156,29 +137,5 @@ def _weights(file: Path, reader: "GGUFReader", model: ModelSpec) -> Weights:
                 f"{tensor.name}: type {tensor.tensor_type.name} can't be dequantised",
                 "take the model in another quantisation",
             ) from None
-        if ".q_proj." in name:
-            value = half_split_rows(value, model.heads)
-        elif ".k_proj." in name:
-            value = half_split_rows(value, model.kv_heads)
-        weights[name] = np.ascontiguousarray(value)
-    return weights
-
-
-def _name(name: str) -> str:
-    match = _LAYER_WEIGHT.fullmatch(name)
-    if match is None or match[2] not in _LAYER_NAMES:
-        return _GLOBAL_NAMES.get(name, name)  # an unknown name stays, and is refused as such
-    return f"model.layers.{match[1]}.{_LAYER_NAMES[match[2]]}.{match[3]}"
-
-
-def half_split_rows(rows: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
-    """Reorder the rows of a query or key projection from interleaved to half-split rotary pairs.
-
-    llama.cpp pairs channels (2i, 2i + 1) of a head, this project (i, i + size / 2).
-
-    Args:
-        rows: [heads * size, inputs], or a bias [heads * size].
-        heads: of this projection.
-    """
-    pairs = rows.reshape(heads, -1, 2, *rows.shape[1:])  # [heads, size / 2, 2, inputs]
-    return pairs.swapaxes(1, 2).reshape(rows.shape)
+        tensors[str(tensor.name)] = value
+    return tensors

@@ -55,15 +55,21 @@ def read_tokenizer(get: Get, file: Path) -> GgufTokenizer:
     tokens = get("tokenizer.ggml.tokens")
     if not tokens:
         raise refusal(file, "tokenizer.ggml.tokens: missing", "take a GGUF file that holds its tokenizer")
-    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
-    if len(vocabulary) != len(tokens):
-        raise refusal(
-            file, "tokenizer.ggml.tokens: a token stands there twice", "take an undamaged copy of the model"
-        )
+    vocabulary = _vocabulary(file, tokens)
     if kind == "gpt2":
         tokenizer, adds_bos = _byte_level(get, file, vocabulary)
     elif kind == "llama":
-        tokenizer, adds_bos = _sentencepiece(get, file, tokens, vocabulary), True
+        unknown = get("tokenizer.ggml.unknown_token_id") or 0
+        if not 0 <= unknown < len(tokens):
+            raise refusal(
+                file,
+                f"tokenizer.ggml.unknown_token_id {unknown}: there are {len(tokens)} tokens",
+                "take an undamaged copy of the model",
+            )
+        name = tokens[unknown]
+        space_first = get("tokenizer.ggml.add_space_prefix") is not False
+        tokenizer = _sentencepiece(tokens, _scores(get, file, len(tokens)), vocabulary, name, space_first)
+        adds_bos = True
     else:
         raise refusal(
             file, f"tokenizer.ggml.model {kind!r} isn't supported", "only gpt2 and llama tokenizers are read"
@@ -119,26 +125,57 @@ def _byte_level(get: Get, file: Path, vocabulary: dict[str, int]) -> tuple[Token
     return tokenizer, cut in _LLAMA3_NAMES
 
 
-def _sentencepiece(get: Get, file: Path, tokens: list[str], vocabulary: dict[str, int]) -> Tokenizer:
-    scores = get("tokenizer.ggml.scores")
-    if scores is None or len(scores) != len(tokens):
+def _scores(get: Get, file: Path, size: int) -> list[float]:
+    scores: list[float] | None = get("tokenizer.ggml.scores")
+    if scores is None or len(scores) != size:
         raise refusal(
             file, "tokenizer.ggml.scores: missing or too short", "take an undamaged copy of the model"
         )
-    unknown = get("tokenizer.ggml.unknown_token_id")
+    return scores
+
+
+def sentencepiece_tokenizer(
+    file: Path, tokens: list[str], scores: list[float], *, unknown: int, space_first: bool
+) -> bytes:
+    """A `tokenizers` file with SentencePiece's merges by score; the first tokens up to </s> are control tokens.
+
+    Args:
+        file: for messages.
+        tokens: by id, each once; spaces written as U+2581.
+        scores: of each token: of two neighbouring pairs the one whose joint token scores higher is merged first.
+        unknown: id of the unknown token.
+        space_first: whether a space is put before a text.
+    """
+    vocabulary = _vocabulary(file, tokens)
+    tokenizer = _sentencepiece(tokens, scores, vocabulary, tokens[unknown], space_first)
+    tokenizer.add_special_tokens(
+        [AddedToken(token, special=True, normalized=False) for token in ("<unk>", "<s>", "</s>")]
+    )
+    return str(tokenizer.to_str(pretty=True)).encode()
+
+
+def _vocabulary(file: Path, tokens: list[str]) -> dict[str, int]:
+    vocabulary = {token: token_id for token_id, token in enumerate(tokens)}
+    if len(vocabulary) != len(tokens):
+        raise refusal(file, "a token stands twice in the vocabulary", "take an undamaged copy of the model")
+    return vocabulary
+
+
+def _sentencepiece(
+    tokens: list[str], scores: list[float], vocabulary: dict[str, int], unknown: str, space_first: bool
+) -> Tokenizer:
     tokenizer = Tokenizer(
         models.BPE(
             vocab=vocabulary,
             merges=_merges(tokens, scores, vocabulary),
-            unk_token=tokens[0 if unknown is None else unknown],
+            unk_token=unknown,
             fuse_unk=True,
             byte_fallback=True,
         )
     )
-    prefix = get("tokenizer.ggml.add_space_prefix")
-    steps: list[Any] = [] if prefix is False else [normalizers.Prepend(_SPACE)]
+    steps: list[Any] = [normalizers.Prepend(_SPACE)] if space_first else []
     tokenizer.normalizer = normalizers.Sequence([*steps, normalizers.Replace(" ", _SPACE)])
-    cut = [] if prefix is False else [decoders.Strip(content=" ", left=1, right=0)]
+    cut = [decoders.Strip(content=" ", left=1, right=0)] if space_first else []
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *cut]
     )

@@ -5,7 +5,7 @@ import numpy as np
 from evalkit.tokenization import TextTokenizer
 from trainer.checkpoint import Probe
 from trainer.data.documents import Document
-from trainer.data.packing import batches, cut, pack
+from trainer.data.packing import batch_of, cut, pack
 
 # Prose, dialogue, figures, code and Chinese, so that many token ids and both short and long pieces take part.
 _TEXTS = (
@@ -30,6 +30,6 @@ def conversion_probe(tokenizer: TextTokenizer, max_length: int) -> Probe:
         ids = np.array([*prefix, *tokenizer.encode(text).ids], dtype=np.int32)
         documents.append(Document(f"probe{number}", ids, np.ones(len(ids), dtype=np.bool_)))
     length = min(_ROW_LENGTH, max_length)
-    rows = pack(cut(documents, length), length, packing=True)
-    batch = next(batches(documents, rows, length, len(rows)))
+    rows = list(pack(cut(documents, length), length, packing=True))
+    batch = batch_of(rows, length, len(rows))
     return Probe(batch.token_ids, batch.targets, batch.positions, batch.segments)

@@ -1,14 +1,16 @@
 """Documents packed into rows of fixed length: several texts a row, none sees another."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from trainer.data.documents import Document
 
-# How many unfinished rows stay open: more fill better, fewer keep the shuffled order.
+# How many unfinished rows stay open: more fill better, fewer keep neighbours together.
 _OPEN_ROWS = 16
 
 IntRows = npt.NDArray[np.int32]
@@ -16,14 +18,40 @@ IntRows = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Piece:
-    """Part of a document that fits into a row: inputs [start, start + length), targets one further on."""
+    """Part of a document that fits into a row: n inputs and, one further on, n targets.
 
-    document: int
-    start: int
-    length: int
+    Attributes:
+        record_id: of the document.
+        ids: int32 (n + 1,), the inputs and the last target.
+        loss: bool (n,), True where the target is to be learnt.
+    """
+
+    record_id: str
+    ids: npt.NDArray[np.int32]
+    loss: npt.NDArray[np.bool_]
+
+    @property
+    def length(self) -> int:
+        """Inputs."""
+        return len(self.loss)
 
 
-Row = list[Piece]
+@dataclass(frozen=True)
+class Row:
+    """One row of S positions; what follows the pieces is padding.
+
+    Attributes:
+        token_ids, targets: int32 (S,); targets is 0 where nothing is asked.
+        loss_mask: uint8 (S,), 1 where the loss looks.
+        lengths: int32 (pieces,), the positions that each piece takes.
+        record_ids: of the pieces' documents, in order.
+    """
+
+    token_ids: IntRows
+    targets: IntRows
+    loss_mask: npt.NDArray[np.uint8]
+    lengths: IntRows
+    record_ids: list[str]
 
 
 @dataclass(frozen=True)
@@ -48,22 +76,30 @@ class Batch:
     tokens: int
 
 
-def cut(documents: Sequence[Document], length: int) -> list[Piece]:
-    """Pieces of at most `length` inputs. Each token but a document's first is the target of exactly one piece."""
-    return [
-        Piece(index, start, min(length, len(document.ids) - 1 - start))
-        for index, document in enumerate(documents)
-        for start in range(0, len(document.ids) - 1, length)
-    ]
+def cut(
+    documents: Iterable[Document], length: int, remainder: Literal["keep", "drop"] = "keep"
+) -> Iterator[Piece]:
+    """Pieces of at most `length` inputs. Each token but a document's first is the target of exactly one piece.
+
+    With `remainder="drop"` the rest of a document behind its full pieces is left out; a document shorter than a piece
+    is kept.
+    """
+    for document in documents:
+        inputs = len(document.ids) - 1
+        for start in range(0, inputs, length):
+            end = min(start + length, inputs)
+            if remainder == "drop" and start and end - start < length:
+                continue
+            yield Piece(document.record_id, document.ids[start : end + 1], document.loss[start + 1 : end + 1])
 
 
-def pack(pieces: Sequence[Piece], length: int, *, packing: bool) -> list[Row]:
+def pack(pieces: Iterable[Piece], length: int, *, packing: bool, pad_token_id: int = 0) -> Iterator[Row]:
     """Lay pieces into rows of `length`, first fit over a few open rows; one piece a row without `packing`."""
-    if not packing:
-        return [[piece] for piece in pieces]
-    done: list[Row] = []
-    rows: list[tuple[Row, int]] = []  # open rows and the room left in each
+    rows: list[tuple[list[Piece], int]] = []  # open rows and the room left in each
     for piece in pieces:
+        if not packing:
+            yield _row([piece], length, pad_token_id)
+            continue
         for index, (row, room) in enumerate(rows):
             if piece.length <= room:
                 row.append(piece)
@@ -73,45 +109,43 @@ def pack(pieces: Sequence[Piece], length: int, *, packing: bool) -> list[Row]:
             rows.append(([piece], length - piece.length))
             if len(rows) > _OPEN_ROWS:
                 fullest = min(range(len(rows)), key=lambda index: rows[index][1])
-                done.append(rows.pop(fullest)[0])
-    return done + [row for row, _ in rows]
+                yield _row(rows.pop(fullest)[0], length, pad_token_id)
+    for row, _ in rows:
+        yield _row(row, length, pad_token_id)
 
 
-def epoch_rows(pieces: Sequence[Piece], length: int, *, packing: bool, seed: int, epoch: int) -> list[Row]:
-    """The rows of one epoch: every piece once, in an order that seed and epoch alone decide."""
-    generator = np.random.default_rng([seed, epoch])
-    rows = pack([pieces[index] for index in generator.permutation(len(pieces))], length, packing=packing)
-    return [rows[index] for index in generator.permutation(len(rows))]
+def _row(pieces: Sequence[Piece], length: int, pad_token_id: int) -> Row:
+    token_ids = np.full(length, pad_token_id, dtype=np.int32)
+    targets = np.zeros(length, dtype=np.int32)
+    loss_mask = np.zeros(length, dtype=np.uint8)
+    start = 0
+    for piece in pieces:
+        place = slice(start, start + piece.length)
+        token_ids[place], targets[place], loss_mask[place] = piece.ids[:-1], piece.ids[1:], piece.loss
+        start += piece.length
+    lengths = np.array([piece.length for piece in pieces], dtype=np.int32)
+    return Row(token_ids, targets, loss_mask, lengths, [piece.record_id for piece in pieces])
 
 
-def batches(
-    documents: Sequence[Document], rows: Sequence[Row], length: int, batch_size: int
-) -> Iterator[Batch]:
+def batches(rows: Iterable[Row], length: int, batch_size: int, pad_token_id: int = 0) -> Iterator[Batch]:
     """Cut rows into batches; the last is filled up with empty rows, so that every batch has one shape."""
-    for start in range(0, len(rows), batch_size):
-        yield _batch(documents, rows[start : start + batch_size], length, batch_size)
+    source = iter(rows)
+    while part := list(islice(source, batch_size)):
+        yield batch_of(part, length, batch_size, pad_token_id)
 
 
-def _batch(documents: Sequence[Document], rows: Sequence[Row], length: int, batch_size: int) -> Batch:
-    token_ids, targets, positions, segments = (
-        np.zeros((batch_size, length), dtype=np.int32) for _ in range(4)
-    )
+def batch_of(rows: Sequence[Row], length: int, batch_size: int, pad_token_id: int = 0) -> Batch:
+    """One batch; where there are fewer rows than `batch_size`, empty ones follow."""
+    token_ids = np.full((batch_size, length), pad_token_id, dtype=np.int32)
+    targets, positions, segments = (np.zeros((batch_size, length), dtype=np.int32) for _ in range(3))
     weights = np.zeros((batch_size, length), dtype=np.float32)
-    record_ids: list[str] = []
     for index, row in enumerate(rows):
-        column = 0
-        for number, piece in enumerate(row, start=1):
-            document = documents[piece.document]
-            inputs = slice(piece.start, piece.start + piece.length)
-            asked = slice(piece.start + 1, piece.start + piece.length + 1)
-            place = (index, slice(column, column + piece.length))
-            token_ids[place] = document.ids[inputs]
-            targets[place] = document.ids[asked]
-            positions[place] = np.arange(piece.length)
-            segments[place] = number
-            weights[place] = document.loss[asked]
-            record_ids.append(document.record_id)
-            column += piece.length
+        token_ids[index], targets[index], weights[index] = row.token_ids, row.targets, row.loss_mask
+        ends = np.cumsum(row.lengths)
+        used = int(ends[-1])
+        segments[index, :used] = np.repeat(np.arange(1, len(ends) + 1), row.lengths)
+        positions[index, :used] = np.arange(used) - np.repeat(ends - row.lengths, row.lengths)
+    record_ids = [record_id for row in rows for record_id in row.record_ids]
     return Batch(
         token_ids, targets, positions, segments, weights, record_ids, int(np.count_nonzero(segments))
     )

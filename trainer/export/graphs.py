@@ -36,6 +36,20 @@ class ScoreGraph(nn.Cell):  # type: ignore[misc]
         )
 
 
+class LogitsGraph(nn.Cell):  # type: ignore[misc]
+    """Raw logits of the next token at every position."""
+
+    def __init__(self, model: CausalLM, spec: ModelSpec) -> None:
+        super().__init__(auto_prefix=False)
+        self.model = model
+        self.vocab_size = spec.vocab_size
+
+    def construct(self, token_ids: Tensor, positions: Tensor, segments: Tensor) -> Tensor:
+        """int32 [B, L] each → float32 [B, L, V]."""
+        logits = self.model(token_ids, positions, segments)  # [B*L, V]
+        return logits.astype(dtype.float32).reshape(token_ids.shape[0], -1, self.vocab_size)
+
+
 class StepGraph(nn.Cell):  # type: ignore[misc]
     """S new tokens after P cached ones: the logits at one place, and keys and values of the new tokens."""
 
@@ -91,6 +105,13 @@ def score_ports() -> tuple[list[GraphPort], list[GraphPort]]:
         )
     ]
     return inputs, outputs
+
+
+def logits_ports(spec: ModelSpec) -> tuple[list[GraphPort], list[GraphPort]]:
+    """Inputs and outputs of the logits graph."""
+    names = ("token_ids", "positions", "segments")
+    inputs = [GraphPort(name=name, dtype="int32", shape=[None, None]) for name in names]
+    return inputs, [GraphPort(name="logits", dtype="float32", shape=[None, None, spec.vocab_size])]
 
 
 def step_ports(spec: ModelSpec) -> tuple[list[GraphPort], list[GraphPort]]:

@@ -1,12 +1,12 @@
-"""ONNX twin of the score graph: one file whose rows and row length are dynamic."""
+"""ONNX twins of the score and logits graphs: files whose rows and row length are dynamic."""
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from evalkit.bundle import GraphPort, ModelSpec
 from evalkit.errors import InputError
-from trainer.export.onnx_score import build_score_graph
+from trainer.export.onnx_score import build_logits_graph, build_score_graph
 from trainer.model.weights import weights_of
 
 if TYPE_CHECKING:
@@ -24,14 +24,20 @@ def require_onnx() -> None:
 
 
 def export_onnx(
-    graph: "nn.Cell", spec: ModelSpec, inputs: list[GraphPort], outputs: list[GraphPort], file: Path
+    role: Literal["score", "logits"],
+    model: "nn.Cell",
+    spec: ModelSpec,
+    inputs: list[GraphPort],
+    outputs: list[GraphPort],
+    file: Path,
 ) -> None:
-    """Write the ONNX form of a score graph.
+    """Write the ONNX form of a graph of whole rows.
 
     Args:
-        graph: the `ScoreGraph`, whose parameters are taken.
-        spec: of its model.
-        inputs, outputs: names in call order.
+        role: score (`ScoreGraph`) or logits (`LogitsGraph`).
+        model: whose parameters are taken.
+        spec: its architecture.
+        inputs, outputs: the graph's ports.
         file: to write.
 
     Raises:
@@ -39,8 +45,9 @@ def export_onnx(
     """
     import onnx
 
-    model = build_score_graph(spec, weights_of(graph), inputs, outputs)
-    if model.ByteSize() > _LARGEST_BYTES:
+    build = build_score_graph if role == "score" else build_logits_graph
+    graph = build(spec, weights_of(model), inputs, outputs)
+    if graph.ByteSize() > _LARGEST_BYTES:
         raise InputError("--format onnx: one ONNX file holds at most 2 GB, this model is larger; use mindir")
-    onnx.checker.check_model(model)
-    file.write_bytes(model.SerializeToString())
+    onnx.checker.check_model(graph)
+    file.write_bytes(graph.SerializeToString())

@@ -1,4 +1,4 @@
-"""The score graph in ONNX operators.
+"""The score and logits graphs in ONNX operators.
 
 It's written node by node, because what MindSpore's exporter makes of the model is two to three times slower: ONNX
 Runtime has one kernel each for attention, rotary positions and RMS norm, but finds them in no other form. Every export
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainer.model.weights import Weights
 
 _FLOAT, _INT32, _INT64 = 1, 6, 7  # TensorProto.DataType
+_AXES = ["rows", "length"]
 # The queries of a row are taken in blocks, each with the keys up to its end: five eighths of the products of all with
 # all. More blocks were measured to gain nothing.
 _QUERY_BLOCKS = 4
@@ -42,15 +43,24 @@ def build_score_graph(
         weights: parameters by name, see `CausalLM`.
         inputs, outputs: `score_ports()`.
     """
-    return _ScoreGraph(spec, weights).build(inputs, outputs)
+    graph = _Decoder(spec, weights, inputs)
+    return graph.model("score", inputs, outputs, graph.statistics(), _AXES)
 
 
-class _ScoreGraph(GraphWriter):
-    def __init__(self, spec: ModelSpec, weights: "Weights") -> None:
+def build_logits_graph(
+    spec: ModelSpec, weights: "Weights", inputs: list[GraphPort], outputs: list[GraphPort]
+) -> "ModelProto":
+    """The graph that `LogitsGraph` computes; see `build_score_graph`."""
+    graph = _Decoder(spec, weights, inputs)
+    return graph.model("logits", inputs, outputs, [graph.logits()], _AXES)
+
+
+class _Decoder(GraphWriter):
+    def __init__(self, spec: ModelSpec, weights: "Weights", inputs: list[GraphPort]) -> None:
         super().__init__()
         self.spec, self.weights = spec, weights
         self.length = self._at(self.op("Shape", "token_ids"), 1)
-        self.inputs = {name: self._filled(name) for name in ("token_ids", "targets", "positions", "segments")}
+        self.inputs = {port.name: self._filled(port.name) for port in inputs}
         self.shape = self.op("Shape", self.inputs["token_ids"])
         # Padding may stand at -1: it reads position 0.
         self.positions = self.op(
@@ -59,7 +69,8 @@ class _ScoreGraph(GraphWriter):
         self.blocks = self._blocks(self._at(self.shape, 1), _QUERY_BLOCKS)
         self.masks = [self._mask(start, end) for start, end in self.blocks]
 
-    def build(self, inputs: list[GraphPort], outputs: list[GraphPort]) -> "ModelProto":
+    def _hidden(self) -> str:
+        """[B*L, hidden] behind the last norm."""
         x = self.op("Gather", self._weight("model.embed_tokens"), self.inputs["token_ids"])
         # [B, L, hidden], as all x
         if self.spec.positions == "learned":
@@ -70,8 +81,16 @@ class _ScoreGraph(GraphWriter):
             x = self.op("Add", x, mixed)
             fed = self._feed_forward(self._norm(x, f"{name}.post_attention_layernorm"), f"{name}.mlp")
             x = self.op("Add", x, fed)
-        rows = self.op("Reshape", self._norm(x, "model.norm"), self.integers(-1, self.spec.hidden_size))
-        return self.model("score", inputs, outputs, self._statistics(rows), ["rows", "length"])
+        return self.op("Reshape", self._norm(x, "model.norm"), self.integers(-1, self.spec.hidden_size))
+
+    def logits(self) -> str:
+        """[B, L, V]."""
+        logits = self.op("Gemm", self._hidden(), self._head(), transB=1)
+        shape = self.op("Concat", self.shape, self.integers(self.spec.vocab_size), axis=0)
+        return self._columns(self.op("Reshape", logits, shape), self.integers(0), self.length)
+
+    def _head(self) -> str:
+        return self._weight("model.embed_tokens" if self.spec.tied_head else "lm_head")
 
     def _filled(self, name: str) -> str:
         """The input with as many columns as there are blocks at the least: no block of queries may be empty."""
@@ -175,8 +194,9 @@ class _ScoreGraph(GraphWriter):
     def _float(self, name: str, value: float) -> str:
         return self.constant(name, np.float32(value))
 
-    def _statistics(self, hidden: str) -> list[str]:
-        """hidden [B*L, hidden] → the five outputs [B, L]; see `ScoringHead`."""
+    def statistics(self) -> list[str]:
+        """The five outputs [B, L]; see `ScoringHead`."""
+        hidden = self._hidden()
         count = -(-_USUAL_ROWS * self.spec.vocab_size // _BLOCK_LOGITS)
         targets = self.op("Reshape", self.inputs["targets"], self.integers(-1, 1))  # [B*L, 1]
         parts = [
@@ -196,8 +216,7 @@ class _ScoreGraph(GraphWriter):
 
     def _block_statistics(self, hidden: str, targets: str) -> list[str]:
         """hidden [N, hidden], targets [N, 1] → five columns [N, 1]."""
-        head = self._weight("model.embed_tokens" if self.spec.tied_head else "lm_head")
-        logits = self.op("Gemm", hidden, head, transB=1)  # [N, V]
+        logits = self.op("Gemm", hidden, self._head(), transB=1)  # [N, V]
         best, best_ids = self.ops("TopK", 2, logits, self.integers(2), axis=-1)
         largest, second = self.ops("Split", 2, best, axis=-1, num_outputs=2)
         top_id = self.op("Cast", self._columns(best_ids, self.integers(0), self.integers(1)), to=_INT32)

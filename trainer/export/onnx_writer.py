@@ -56,7 +56,7 @@ class GraphWriter:
             name: of the graph.
             inputs, outputs: the ports.
             values: what the outputs are, in order.
-            axes: names of the dynamic axes of every port, in order.
+            axes: names of the dynamic axes of each port, in order.
         """
         from onnx import TensorProto, helper
 
@@ -64,10 +64,18 @@ class GraphWriter:
             self._nodes.append(helper.make_node("Identity", [value], [port.name]))
         types = {"int32": TensorProto.INT32, "float32": TensorProto.FLOAT}
         fed, given = (
-            [helper.make_tensor_value_info(port.name, types[port.dtype], axes) for port in ports]
+            [
+                helper.make_tensor_value_info(port.name, types[port.dtype], _shape(port, axes))
+                for port in ports
+            ]
             for ports in (inputs, outputs)
         )
         graph = helper.make_graph(self._nodes, name, fed, given, list(self._tensors.values()))
         return helper.make_model(
             graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
         )
+
+
+def _shape(port: GraphPort, axes: list[str]) -> list[str | int]:
+    names = iter(axes)
+    return [next(names) if size is None else size for size in port.shape]

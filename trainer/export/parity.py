@@ -1,5 +1,6 @@
 """Parity: how far the exported graphs' log-probabilities lie from the checkpoint's, on real text."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,25 +10,42 @@ from mindspore import Tensor, nn
 from evalkit.bundle import ModelSpec, Parity
 from evalkit.errors import InputError
 from trainer.checkpoint import Probe
-
-# An export whose worst token is further off than this isn't the same model, in nats.
-TOLERANCE = 1e-3
+from trainer.export.step_calls import Step
 
 _ROWS_A_CALL = 8
 _DECODE_TEXTS = 4
 _DECODE_TOKENS = 48
 
 Floats = npt.NDArray[np.float32]
-Ints = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 
-def score_logprobs(graph: nn.Cell, probe: Probe) -> Floats:
-    """Log-probability of every target of the probe by a score graph, [rows, length]; 0 at padding."""
+def cut(probe: Probe, length: int) -> Probe:
+    """The first `length` positions of each row: what follows can't change them."""
+    return Probe(**{name: np.ascontiguousarray(rows[:, :length]) for name, rows in vars(probe).items()})
+
+
+def score_logprobs(
+    graph: nn.Cell, probe: Probe, *, rows: int = _ROWS_A_CALL, length: int | None = None
+) -> Floats:
+    """Log-probability of every target of the probe by a score graph, [rows, length]; 0 at padding.
+
+    Args:
+        graph: int32 [B, L] inputs.
+        probe: the rows.
+        rows: at the most in one call; with `length` always as many, filled up with padding.
+        length: of the graph's static shape, at least the probe's; None: a dynamic graph.
+    """
     fields = (probe.token_ids, probe.targets, probe.positions, probe.segments)
+    count, width = probe.token_ids.shape
     parts = []
-    for start in range(0, len(probe.token_ids), _ROWS_A_CALL):
-        chunk = [Tensor(np.ascontiguousarray(field[start : start + _ROWS_A_CALL])) for field in fields]
-        parts.append(graph(*chunk)[0].asnumpy())
+    for start in range(0, count, rows):
+        chunk = [field[start : start + rows] for field in fields]
+        if length is not None:
+            missing = ((0, rows - len(chunk[0])), (0, length - width))
+            chunk = [np.pad(field, missing) for field in chunk]
+        found = graph(*(Tensor(np.ascontiguousarray(field)) for field in chunk))[0].asnumpy()
+        parts.append(found[: count - start, :width])
     return np.where(probe.segments > 0, np.concatenate(parts), np.float32(0))
 
 
@@ -44,15 +62,39 @@ def onnx_logprobs(file: Path, probe: Probe) -> Floats:
     return np.where(probe.segments > 0, np.concatenate(parts), np.float32(0))
 
 
-def decode_logprobs(graph: nn.Cell, spec: ModelSpec, probe: Probe) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def logits_logprobs(run: Callable[..., Floats], probe: Probe) -> Floats:
+    """Log-probability of every target of the probe by raw logits, [rows, length]; 0 at padding.
+
+    Args:
+        run: token_ids, positions, segments → logits [rows, length, vocabulary].
+        probe: the rows.
+    """
+    found = np.zeros(probe.token_ids.shape, dtype=np.float32)
+    for row in range(len(probe.token_ids)):
+        fields = (probe.token_ids, probe.positions, probe.segments)
+        logits = run(*(np.ascontiguousarray(field[row : row + 1]) for field in fields))[0]
+        for column in np.flatnonzero(probe.segments[row] > 0):
+            found[row, column] = _logprob(logits[column], int(probe.targets[row, column]))
+    return found
+
+
+def decode_logprobs(
+    step: Step, spec: ModelSpec, probe: Probe, *, rows: int = _DECODE_TEXTS
+) -> tuple[Floats, Mask]:
     """Log-probabilities by prefill and decode: the first text of some rows, half of it as the prompt.
 
     The texts differ in length, so that padding takes part too.
 
+    Args:
+        step: a step graph.
+        spec: its architecture.
+        probe: the rows.
+        rows: at the most at once.
+
     Returns:
         Log-probabilities [rows, length], and True where one was computed.
     """
-    rows = min(_DECODE_TEXTS, len(probe.token_ids))
+    rows = min(rows, _DECODE_TEXTS, len(probe.token_ids))
     lengths = np.minimum((probe.segments[:rows] == 1).sum(1), _DECODE_TOKENS)
     prompts = np.maximum(lengths // 2, 1)
     result = np.zeros(probe.token_ids.shape, dtype=np.float32)
@@ -70,7 +112,7 @@ def decode_logprobs(graph: nn.Cell, spec: ModelSpec, probe: Probe) -> tuple[Floa
         )
         last = np.maximum(stop - start - 1, 0).astype(np.int32)
         inputs = (token_ids.astype(np.int32), positions, cached_positions, last, *cache)
-        logits, *new = (output.asnumpy() for output in graph(*(Tensor(value) for value in inputs)))
+        logits, *new = step(inputs)
         cache = [np.concatenate(pair, axis=2) for pair in zip(cache, new, strict=True)]
         cached_positions = np.concatenate((cached_positions, positions), axis=1)
         for row in np.flatnonzero(stop > start):
@@ -83,18 +125,24 @@ def decode_logprobs(graph: nn.Cell, spec: ModelSpec, probe: Probe) -> tuple[Floa
     return result, computed
 
 
-def compare(name: str, found: Floats, expected: Floats, where: npt.NDArray[np.bool_]) -> Parity:
+def compare(name: str, found: Floats, expected: Floats, where: Mask, tolerance: float) -> Parity:
     """Compare log-probabilities where `where` is True.
 
+    Args:
+        name: the graph's role, for messages.
+        found, expected: [rows, length].
+        where: what to compare.
+        tolerance: of the worst token, in nats.
+
     Raises:
-        InputError: the worst token is off by more than TOLERANCE, or a number isn't finite.
+        InputError: the worst token is off by more than `tolerance`, or a number isn't finite.
     """
     difference = np.abs(found[where].astype(np.float64) - expected[where].astype(np.float64))
     worst = float(difference.max(initial=0.0))
-    if not worst <= TOLERANCE:  # written so that NaN is refused too
+    if not worst <= tolerance:  # written so that NaN is refused too
         raise InputError(
-            f"graph {name}: its log-probabilities differ from the checkpoint's by {worst:.3g} nats (at most {TOLERANCE} "
-            "is allowed); nothing was written, please report it"
+            f"graph {name}: its log-probabilities differ from the checkpoint's by {worst:.3g} nats, {tolerance:g} is"
+            " allowed; nothing was written; raise --parity-tolerance only if you know why they differ"
         )
     return Parity(
         tokens=int(where.sum()),

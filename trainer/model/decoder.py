@@ -9,6 +9,7 @@ from mindspore.common.initializer import initializer
 
 from evalkit.bundle import ModelSpec
 from trainer.model.attention import Attention, KeyValue, attention_mask
+from trainer.model.dropout import Dropout
 from trainer.model.linear import dense
 from trainer.model.norms import norm
 
@@ -61,15 +62,15 @@ class Block(nn.Cell):  # type: ignore[misc]
         self.self_attn = Attention(spec)
         self.post_attention_layernorm = norm(spec)
         self.mlp = SwiGLU(spec) if spec.activation == "swiglu" else GeluMLP(spec)
-        self.dropout = nn.Dropout(p=dropout)
+        self.attention_dropout, self.mlp_dropout = Dropout(dropout), Dropout(dropout)
 
     def construct(
         self, x: Tensor, angles: KeyValue | None, mask: Tensor, past: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
         """x [B*S, hidden] → the same shape, and this layer's new keys and values."""
         mixed, new = self.self_attn(self.input_layernorm(x), angles, mask, past)
-        x = x + self.dropout(mixed)
-        return x + self.dropout(self.mlp(self.post_attention_layernorm(x))), new
+        x = x + self.attention_dropout(mixed)
+        return x + self.mlp_dropout(self.mlp(self.post_attention_layernorm(x))), new
 
 
 class Decoder(nn.Cell):  # type: ignore[misc]
@@ -82,7 +83,7 @@ class Decoder(nn.Cell):  # type: ignore[misc]
         self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size)
         learned = spec.positions == "learned"
         self.embed_positions = Embedding(spec.max_length, spec.hidden_size) if learned else None
-        self.dropout = nn.Dropout(p=dropout)
+        self.dropout = Dropout(dropout)
         self.layers = nn.CellList([Block(spec, dropout) for _ in range(spec.layers)])
         self.norm = norm(spec)
 
@@ -147,10 +148,13 @@ class CausalLM(nn.Cell):  # type: ignore[misc]
         lm_head.weight (untied only)                       lm_head.weight
     """
 
-    def __init__(self, spec: ModelSpec, dropout: float = 0.0) -> None:
+    def __init__(self, spec: ModelSpec, dropout: float = 0.0, vocab_multiple: int = 1) -> None:
+        """A vocabulary filled up to a multiple of `vocab_multiple` has rows that no logit comes from."""
         super().__init__()
-        self.model = Decoder(spec, dropout)
-        self.lm_head = None if spec.tied_head else dense(spec.hidden_size, spec.vocab_size, bias=False)
+        self.vocab_size = spec.vocab_size
+        self.rows = -(-spec.vocab_size // vocab_multiple) * vocab_multiple
+        self.model = Decoder(spec.model_copy(update={"vocab_size": self.rows}), dropout)
+        self.lm_head = None if spec.tied_head else dense(spec.hidden_size, self.rows, bias=False)
         self.project = ops.MatMul(transpose_b=True)
 
     def construct(self, token_ids: Tensor, positions: Tensor, segments: Tensor) -> Tensor:
@@ -161,5 +165,7 @@ class CausalLM(nn.Cell):  # type: ignore[misc]
     def logits(self, hidden: Tensor) -> Tensor:
         """Hidden states [N, hidden] → logits [N, vocab]."""
         if self.lm_head is None:
-            return self.project(hidden, self.model.embed_tokens.weight)
-        return self.lm_head(hidden)
+            logits = self.project(hidden, self.model.embed_tokens.weight)
+        else:
+            logits = self.lm_head(hidden)
+        return logits if self.rows == self.vocab_size else logits[:, : self.vocab_size]

@@ -44,7 +44,8 @@ class Rotary(nn.Cell):  # type: ignore[misc]
         self, x: Tensor, cosines: Tensor, sines: Tensor, y: Tensor, dy: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Turn back: the derivative that MindSpore derives pads and adds each half instead. Angles aren't learned."""
-        return dy * cosines + self._swap(dy * sines), ops.zeros_like(cosines), ops.zeros_like(sines)
+        dx = dy * cosines + self._swap(dy * sines)
+        return dx.astype(x.dtype), ops.zeros_like(cosines), ops.zeros_like(sines)
 
     def _swap(self, x: Tensor) -> Tensor:
         return ops.concat((x[..., self.half :], x[..., : self.half]), -1)

@@ -12,10 +12,11 @@ from evalkit.metrics.business import business_signature, calibration, carry_thro
 from evalkit.metrics.context import BusinessSetup, History, OwnSetup
 from evalkit.metrics.evaluate import build_estimators, evaluate
 from evalkit.metrics.history import Calibration
-from evalkit.metrics.mapping import MappedEstimator, OwnMapping
+from evalkit.metrics.mapping import OwnFigure, OwnMapping
 from evalkit.metrics.registry import spec_for
 from evalkit.metrics.result import Interval, MetricResult
 from evalkit.runs.evidence import Evidence
+from evalkit.runs.records import ClassSums
 from evalkit.runs.results_io import build_results
 from tests.evalkit.metrics.samples import context, decision_record, text_record
 
@@ -26,10 +27,11 @@ LINE = History(
 
 def texts(count=60, scale=1.0, seed=0):
     generator = np.random.default_rng(seed)
+    surprise = [float(scale * generator.uniform(15, 27)) for _ in range(count)]
     return Evidence(
         tuple(
-            text_record(f"t{index:03}", nll=float(scale * generator.uniform(15, 27)))
-            for index in range(count)
+            text_record(f"t{index:03}", nll=nll, classes={"head": ClassSums(10, nll=nll, bytes=40)})
+            for index, nll in enumerate(surprise)
         )
     )
 
@@ -206,10 +208,10 @@ def test_a_mapped_estimator_maps_every_resample():
     source = next(
         item.estimator for item in build_estimators(texts(), context()) if item.name == "bits_per_byte"
     )
-    mapped = MappedEstimator(source, DOUBLE)
+    mapped = OwnFigure(source, DOUBLE)
     weights = np.ones((3, len(source.clusters)))
     assert mapped.value == 2 * source.value and mapped.n == source.n
     assert mapped.replicates(weights) == pytest.approx(2 * source.replicates(weights))
-    broken = MappedEstimator(source, replace(DOUBLE, compute=lambda value: math.log(-value)))
+    broken = OwnFigure(source, replace(DOUBLE, compute=lambda value: math.log(-value)))
     with pytest.raises(InputError, match=r"the mapping failed at .* ValueError"):
         _ = broken.value

@@ -145,8 +145,8 @@ def test_declarations_are_checked(tmp_path, change, message):
 
 def test_names_are_unique_and_the_registry_doesnt_know_them():
     with pytest.raises(InputError, match="two metrics have this name"):
-        declare_metrics([], [MEAN, MEAN])
-    declared = declare_metrics([], [MEAN])
+        declare_metrics([], [], [MEAN, MEAN])
+    declared = declare_metrics([], [], [MEAN])
     assert declared.spec("own/nats_a_byte").unit == "nats"
     with pytest.raises(InputError, match="unknown metric"):
         spec_for("own/nats_a_byte")

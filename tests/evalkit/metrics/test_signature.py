@@ -7,10 +7,11 @@ WINDOW = Window(length=256, stride=128)
 
 
 def test_text():
-    found = text_signatures(WINDOW, "fp32", "9be1c04d77", "02ab84f1aa")
+    found = text_signatures(WINDOW, "fp32", "9be1c04d77", "02ab84f1aa", "whitespace")
     assert found == {
         "text": "ppl|w:256/128/first|p:fp32|t:02ab84f1|c:9be1c04d|v:1",
         "bytes": "ppl|w:256/128/first|p:fp32|v:1",
+        "words": "ppl|w:256/128/first|p:fp32|words:whitespace|v:1",
     }
 
 

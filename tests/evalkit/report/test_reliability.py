@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from evalkit.metrics.evaluate import evaluate
-from evalkit.report.reliability import reliability_rows
+from evalkit.report.reliability import reliability_curves
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.results_io import build_results
 from tests.evalkit.metrics.samples import context, decision_record
@@ -22,7 +22,9 @@ def test_one_row_a_bin_with_line_dot_and_interval():
         decision_record(f"d{index}", "reject" if index % 10 < index // 10 else "approve", (index - 50) / 10)
         for index in range(100)
     ]
-    rows = reliability_rows(source(records))
+    (curve,) = reliability_curves(source(records))
+    assert curve.title == "the decisions' probabilities"
+    rows = curve.rows
     assert [row.n for row in rows] == ["10"] * 10
     assert [row.seen for row in rows][:3] == ["0 %", "10 %", "20 %"]
     assert 'class="threshold"' in rows[3].strip and "mean probability" in rows[3].strip
@@ -30,5 +32,5 @@ def test_one_row_a_bin_with_line_dot_and_interval():
 
 
 def test_without_decisions_there_is_no_curve():
-    assert reliability_rows(source([])) == []
-    assert reliability_rows(source([decision_record("a", "reject", 1.0, "calibration")])) == []
+    assert reliability_curves(source([])) == []
+    assert reliability_curves(source([decision_record("a", "reject", 1.0, "calibration")])) == []

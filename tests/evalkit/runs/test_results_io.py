@@ -10,6 +10,7 @@ import pytest
 
 from evalkit.errors import InputError
 from evalkit.runs.evidence import Evidence
+from evalkit.runs.records import ClassSums
 from evalkit.runs.results_io import Results, conservation, metric_to_dict, read_results, status_counts
 from tests.evalkit import fake_run
 from tests.evalkit.fake_run import metric, results, text
@@ -64,9 +65,10 @@ def test_fields_are_those_of_the_contract() -> None:
 
 
 def test_conservation_counts_sums_of_ok_texts_only() -> None:
+    five = {"head": ClassSums(tokens=5, nll=7.5, bytes=5)}
     samples = [
         text("a", "four"),
-        text("b", "sixsix", tokens=6, scored=5, unconditioned=1, bytes_scored=5),
+        text("b", "sixsix", tokens=6, scored=5, unconditioned=1, bytes_scored=5, nll=7.5, classes=five),
         text("c", "", status="error", tokens=9, scored=9, bytes=9, bytes_scored=9),
         text("d", "", status="skipped"),
         text("e", "", status="truncated", tokens=99),
@@ -86,6 +88,24 @@ def test_conservation_counts_sums_of_ok_texts_only() -> None:
         "bytes_scored": 9,
     }
     assert found.tokens_encoded == found.tokens_scored + found.tokens_unconditioned
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tokens": 7}, "7 tokens, but 6 scored and 0 unconditioned"),
+        ({"scored": 5, "unconditioned": 1}, "5 tokens scored, but 6 in its classes"),
+        ({"bytes_scored": 5}, "5 bytes scored, but 6 in its classes"),
+        ({"bytes": 7}, "6 of 7 bytes scored, 0 tokens unconditioned"),
+        ({"bytes": 5}, "6 of 5 bytes scored"),
+        ({"nll": 9.000000001}, "the sum over its classes isn't its whole surprise"),
+    ],
+)
+def test_what_is_missing_or_counted_twice_is_damage(changes: dict[str, Any], message: str) -> None:
+    whole = text("b", "sixsix")
+    assert conservation([whole]).tokens_scored == 6
+    with pytest.raises(InputError, match=rf"text 'b': {message}.*; the evidence is damaged"):
+        conservation([text("a", "four"), replace(whole, **changes)])
 
 
 def test_every_status_of_every_kind_is_counted() -> None:

@@ -8,60 +8,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from evalkit.cache.store import ResultCache, cache_file, clear_cache
 from evalkit.console import SilentProgress
 from evalkit.errors import IncompleteError, InputError
+from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.orchestrate import score_file
+from evalkit.runs.plan import read_plan
 from evalkit.runs.resume import resume_run
 from evalkit.runs.verify import verify
-from tests.support.interrupted import (
-    assert_equal_runs,
-    fake_sandbox,
-    journal,
-    run,
-    run_until_evidence,
-    torn_copy,
-    write_scenario,
-)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A scenario, what it is run on, an uninterrupted run of it and one with nothing but whole journals."""
-
-    scenario: Path
-    bundle: Path
-    sandbox: str
-    reference: RunFolder
-    journals: RunFolder
-
-
-@pytest.fixture(scope="module")
-def case(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
-    folder = tmp_path_factory.mktemp("resume")
-    scenario = write_scenario(folder / "scenario")
-    bundle = folder / "bundle"
-    shutil.copytree(tiny_bundle, bundle)
-    with fake_sandbox(bundle) as sandbox:
-        yield Case(
-            scenario,
-            bundle,
-            sandbox,
-            run(scenario, bundle, folder / "reference", sandbox),
-            run_until_evidence(scenario, bundle, folder / "journals", sandbox),
-        )
+from tests.support.interrupted import Interrupted, assert_equal_runs, journal, torn_copy
 
 
 @pytest.fixture
-def broken_off(case: Case, tmp_path: Path) -> RunFolder:
+def broken_off(interrupted: Interrupted, tmp_path: Path) -> RunFolder:
     """A run that was killed in the middle of its texts."""
-    shutil.copytree(case.journals.path, tmp_path / "run")
+    shutil.copytree(interrupted.journals.path, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     samples = journal(folder, "samples")
     samples.write_bytes(samples.read_bytes()[: samples.stat().st_size // 2])
@@ -76,38 +42,45 @@ def resumed(folder: RunFolder) -> RunFolder:
     return outcome.folder
 
 
-def check_torn_runs(case: Case, tmp_path: Path, seed: int, times: int) -> None:
+def check_torn_runs(interrupted: Interrupted, tmp_path: Path, seed: int, times: int) -> None:
     place = random.Random(seed)
     for number in range(times):
-        assert_equal_runs(resumed(torn_copy(case.journals, tmp_path / f"run{number}", place)), case.reference)
+        if number % 2 == 0:
+            # Every other run is finished by the model alone, the others also from what those left in the cache.
+            clear_cache(cache_file())
+        assert_equal_runs(
+            resumed(torn_copy(interrupted.journals, tmp_path / f"run{number}", place)), interrupted.reference
+        )
 
 
-def test_killed_at_5_random_bytes_of_the_journal(case: Case, tmp_path: Path) -> None:
-    check_torn_runs(case, tmp_path, seed=1, times=5)
+def test_killed_at_5_random_bytes_of_the_journal(interrupted: Interrupted, tmp_path: Path) -> None:
+    check_torn_runs(interrupted, tmp_path, seed=1, times=5)
 
 
 @pytest.mark.slow
-def test_killed_at_100_random_bytes_of_the_journal(case: Case, tmp_path: Path) -> None:
-    check_torn_runs(case, tmp_path, seed=2, times=100)
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
+def test_killed_at_100_random_bytes_of_the_journal(
+    interrupted: Interrupted, tmp_path: Path, seed: int
+) -> None:
+    check_torn_runs(interrupted, tmp_path, seed, times=25)
 
 
-def evalkit(case: Case, *words: object) -> "subprocess.Popen[str]":
+def evalkit(*words: object) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "evalkit", *[str(word) for word in words]]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def started(case: Case, out: Path, records: int) -> "subprocess.Popen[str]":
+def started(interrupted: Interrupted, out: Path, records: int) -> "subprocess.Popen[str]":
     """`evalkit run` in a process of its own, at least so many lines of evidence under way."""
     process = evalkit(
-        case,
         "run",
-        case.scenario,
+        interrupted.scenario,
         "--model",
-        case.bundle,
+        interrupted.bundle,
         "--out",
         out,
         "--sandbox",
-        case.sandbox,
+        interrupted.sandbox,
         "--tokens",
     )
     path = journal(RunFolder(out), "samples")
@@ -122,17 +95,67 @@ def started(case: Case, out: Path, records: int) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.parametrize("records", [1, 12, 40])
-def test_a_process_that_was_really_killed(case: Case, tmp_path: Path, records: int) -> None:
-    process = started(case, tmp_path / "run", records)
+def test_a_process_that_was_really_killed(interrupted: Interrupted, tmp_path: Path, records: int) -> None:
+    process = started(interrupted, tmp_path / "run", records)
     process.kill()
     process.communicate()
-    assert_equal_runs(resumed(RunFolder(tmp_path / "run")), case.reference)
+    assert_equal_runs(resumed(RunFolder(tmp_path / "run")), interrupted.reference)
+
+
+KILLED = """
+import os, signal, sys
+from evalkit.cache import store
+written, (number, moment) = 0, (int(sys.argv[1]), sys.argv[2])
+
+def write(self, action):
+    global written
+    written += 1
+    self._database.execute("BEGIN IMMEDIATE")
+    action()
+    if moment == "committed":
+        self._database.execute("COMMIT")
+    if written == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if moment != "committed":
+        self._database.execute("COMMIT")
+
+with store.ResultCache(store.cache_file()):
+    store.ResultCache._write = write
+sys.argv[1:] = sys.argv[3:]
+from evalkit.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [1, 6])
+@pytest.mark.parametrize("moment", ["committed", "uncommitted"])
+def test_a_process_killed_while_it_writes_the_cache(
+    interrupted: Interrupted, tmp_path: Path, number: int, moment: str
+) -> None:
+    out = tmp_path / "run"
+    words = ["run", interrupted.scenario, "--model", interrupted.bundle, "--out", out, "--tokens"]
+    words += ["--sandbox", interrupted.sandbox]
+    command = [sys.executable, "-c", KILLED, str(number), moment, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with ResultCache(cache_file()) as cache:
+        assert sum(share.entries for share in cache.shares()) == number - (moment == "uncommitted")
+    folder = resumed(RunFolder(out))
+    assert_equal_runs(folder, interrupted.reference)
+    with ResultCache(cache_file()) as cache:
+        assert cache.damaged == 0
+    cached = [sample for sample in read_evidence(folder, "candidate").samples if sample.from_cache]
+    # The batch that was kept but not yet in the journal is read again: this very run computed it.
+    assert all(sample.cache_runs == [read_plan(folder)["run_id"]] for sample in cached)
+    assert bool(cached) == (moment == "committed")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_that_is_asked_to_stop(case: Case, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_process_that_is_asked_to_stop(
+    interrupted: Interrupted, tmp_path: Path, number: signal.Signals
+) -> None:
     out = tmp_path / "run"
-    process = started(case, out, 1)
+    process = started(interrupted, out, 1)
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=60)
     if process.returncode == 0:
@@ -142,15 +165,15 @@ def test_a_process_that_is_asked_to_stop(case: Case, tmp_path: Path, number: sig
     assert [line for line in stderr.splitlines() if line.startswith("error: ")] == [
         f"error: interrupted; what is done is kept, finish it with `evalkit resume {out}`"
     ]
-    done = evalkit(case, "resume", out, "--json")
+    done = evalkit("resume", out, "--json")
     stdout, stderr = done.communicate(timeout=120)
     assert done.returncode == 0, stderr
     assert json.loads(stdout)["verdict"] == "PASS"
-    assert_equal_runs(RunFolder(out), case.reference)
+    assert_equal_runs(RunFolder(out), interrupted.reference)
 
 
 def test_what_is_done_is_not_scored_again(
-    case: Case, broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch
+    interrupted: Interrupted, broken_off: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from evalkit.backends.mindir import MindirBackend
 
@@ -162,28 +185,28 @@ def test_what_is_done_is_not_scored_again(
         return original(self, *arrays)  # type: ignore[arg-type]
 
     monkeypatch.setattr(MindirBackend, "score", counting)
-    assert_equal_runs(resumed(broken_off), case.reference)
+    assert_equal_runs(resumed(broken_off), interrupted.reference)
     partly = len(scored)
     scored.clear()
     shutil.rmtree(broken_off.path)
-    shutil.copytree(case.journals.path, broken_off.path)
-    assert_equal_runs(resumed(broken_off), case.reference)
+    shutil.copytree(interrupted.journals.path, broken_off.path)
+    assert_equal_runs(resumed(broken_off), interrupted.reference)
     assert scored == []
     assert partly > 0
 
 
-def test_windows_of_a_long_text_are_kept(case: Case, broken_off: RunFolder) -> None:
+def test_windows_of_a_long_text_are_kept(interrupted: Interrupted, broken_off: RunFolder) -> None:
     """Only window lines of the longest text are left: they are used, and the bits are those of the whole run."""
     samples = journal(broken_off, "samples")
-    lines = journal(case.journals, "samples").read_bytes().splitlines(keepends=True)
+    lines = journal(interrupted.journals, "samples").read_bytes().splitlines(keepends=True)
     windows = [line for line in lines if json.loads(line)["record"] == "window"]
     assert len(windows) >= 4
     samples.write_bytes(b"".join(windows[:-1]))
-    assert_equal_runs(resumed(broken_off), case.reference)
+    assert_equal_runs(resumed(broken_off), interrupted.reference)
 
 
-def test_a_finished_run_is_judged_and_reported_again(case: Case, tmp_path: Path) -> None:
-    shutil.copytree(case.reference.path, tmp_path / "run")
+def test_a_finished_run_is_judged_and_reported_again(interrupted: Interrupted, tmp_path: Path) -> None:
+    shutil.copytree(interrupted.reference.path, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     before = folder.verdict.read_bytes()
     folder.verdict.unlink()
@@ -194,15 +217,15 @@ def test_a_finished_run_is_judged_and_reported_again(case: Case, tmp_path: Path)
     assert (folder.reports / "report.html").is_file()
 
 
-def test_a_finished_run_whose_seal_is_broken_is_refused(case: Case, tmp_path: Path) -> None:
-    shutil.copytree(case.reference.path, tmp_path / "run")
+def test_a_finished_run_whose_seal_is_broken_is_refused(interrupted: Interrupted, tmp_path: Path) -> None:
+    shutil.copytree(interrupted.reference.path, tmp_path / "run")
     folder = RunFolder(tmp_path / "run")
     folder.results.write_bytes(folder.results.read_bytes().replace(b"perplexity", b"Perplexity"))
     with pytest.raises(InputError, match=r"seal is broken: results\.json"):
         resume_run(folder, SilentProgress())
 
 
-def test_half_written_files_of_a_kill_are_removed(case: Case, broken_off: RunFolder) -> None:
+def test_half_written_files_of_a_kill_are_removed(interrupted: Interrupted, broken_off: RunFolder) -> None:
     (broken_off.evidence("candidate") / ".samples.parquet.x1y2z3").write_bytes(b"PAR1")
     (broken_off.evidence("candidate") / ".tokens.parquet.partial").write_bytes(b"PAR1")
     resumed(broken_off)
@@ -234,18 +257,20 @@ def test_two_processes_cannot_work_on_one_run(broken_off: RunFolder) -> None:
             resume_run(broken_off, SilentProgress())
 
 
-def test_a_run_of_score_is_resumed_too(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_score_is_resumed_too(
+    interrupted: Interrupted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    data = case.scenario.with_name("texts.jsonl")
-    whole = score_file(case.bundle, data, tmp_path / "whole", None, False, SilentProgress())
+    data = interrupted.scenario.with_name("texts.jsonl")
+    whole = score_file(interrupted.bundle, data, tmp_path / "whole", None, False, SilentProgress())
     with monkeypatch.context() as patch:
         patch.setattr("evalkit.runs.measure.write_evidence", interrupt)
         with pytest.raises(IncompleteError, match="evalkit resume"):
-            score_file(case.bundle, data, tmp_path / "run", None, False, SilentProgress())
+            score_file(interrupted.bundle, data, tmp_path / "run", None, False, SilentProgress())
         with pytest.raises(IncompleteError, match="--out"):
-            score_file(case.bundle, data, None, None, False, SilentProgress())
+            score_file(interrupted.bundle, data, None, None, False, SilentProgress())
     monkeypatch.chdir(os.sep)
     outcome = resume_run(RunFolder(tmp_path / "run"), SilentProgress())
     assert [metric.value for metric in outcome.results.metrics] == [metric.value for metric in whole.metrics]

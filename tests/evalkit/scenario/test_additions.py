@@ -16,6 +16,7 @@ modules: modules
 text:
   data: texts.jsonl
   views: [{name: numbers, regex: '[0-9]+'}]
+  classes: {own: ['mine:digits'], precedence: [oov, own/digits, frequency]}
 metrics: ['mine:metric']
 risk:
   {data: risk.jsonl, labels: [approve, reject], high_risk: reject, costs: {false_approve: 5, false_reject: 1}}
@@ -33,7 +34,13 @@ gate:
 MODULE = """\
 from evalkit.metrics.mapping import OwnMapping
 from evalkit.metrics.own import OwnMetric
+from evalkit.metrics.own_classes import OwnClass
 
+digits = OwnClass('own/digits', 'act', 0.1, token=bytes.isdigit)
+again = OwnClass('own/digits', 'act', 0.1, spans=lambda text: [])
+unnamed = OwnClass('digits', 'act', 0.1, token=bytes.isdigit)
+both = OwnClass('own/both', 'act', 0.1, spans=len, token=len)
+shy = OwnClass('own/shy', 'act', 0, token=len)
 metric = OwnMetric('own/metric', 'u', 'higher', 'text', lambda r: (1.0,), lambda s: s[:, 0], 'act', 1.0)
 mapping = OwnMapping('1', 'EUR', 'lower', False, lambda value: -value, 'act')
 value = 3
@@ -57,6 +64,13 @@ def test_everything_is_declared(tmp_path):
     added = load_scenario(write(tmp_path)).additions
     assert {name: (spec.unit, spec.direction) for name, spec in added.declared.specs.items()} == {
         "perplexity/view/numbers": ("ratio", "lower"),
+        "perplexity/own/digits": ("ratio", "lower"),
+        "logits/entropy/own/digits": ("nats", "lower"),
+        "logits/margin/own/digits": ("nats", "higher"),
+        "logits/rank/own/digits": ("rank", "lower"),
+        "logits/top_k_accuracy/own/digits": ("share", "higher"),
+        "calibration/top1_ece/own/digits": ("share", "lower"),
+        "calibration/top1_brier/own/digits": ("squared error", "lower"),
         "own/metric": ("u", "higher"),
         "business/bits": ("bits/byte", "lower"),
         "business/load": ("figure", "lower"),
@@ -86,31 +100,35 @@ def test_everything_is_declared(tmp_path):
             r"views names 'a' twice",
         ),
         ("modules: modules", "modules: absent", r":3: modules: .*absent: no such folder"),
-        ("modules: modules\n", "", r": metrics\.0: mine:metric: no module 'mine'; name its folder"),
+        (
+            "modules: modules\n",
+            "",
+            r": text\.classes\.own\.0: mine:digits: no module 'mine'; name its folder",
+        ),
         (
             "['mine:metric']",
             "['mine:value']",
-            r":7: metrics\.0: mine:value: an evalkit\.metrics\.own\.OwnMetric",
+            r":8: metrics\.0: mine:value: an evalkit\.metrics\.own\.OwnMetric",
         ),
         ("['mine:metric']", "['mine:metric', 'mine:metric']", "metrics names 'mine:metric' twice"),
-        ("false_reject: 1", "false_reject: -1", r":9: risk\.costs\.false_reject: "),
+        ("false_reject: 1", "false_reject: -1", r":10: risk\.costs\.false_reject: "),
         ("{false_approve: 5, false_reject: 1}", "{false_approve: 0, false_reject: 0}", "both costs are 0"),
         (
             "from: bits_per_byte",
             "from: bits_per_bite",
-            r":11: business\.0\.from: unknown metric 'bits_per_bite'",
+            r":12: business\.0\.from: unknown metric 'bits_per_bite'",
         ),
-        ("from: bits_per_byte", "from: business/load", r":11: .*is a business figure; name the metric"),
-        ("from: bits_per_byte", "from: dialogue/pass_hat_k", r":11: business\.0: k goes with"),
+        ("from: bits_per_byte", "from: business/load", r":12: .*is a business figure; name the metric"),
+        ("from: bits_per_byte", "from: dialogue/pass_hat_k", r":12: business\.0: k goes with"),
         (
             "from: bits_per_byte",
             "from: bits_per_byte, fit: linear",
-            r":11: business\.0: fit goes with calibration",
+            r":12: business\.0: fit goes with calibration",
         ),
         (
             "calibration: history.csv",
             "calibration: absent.csv",
-            r":12: business\.1\.calibration: .*no such file",
+            r":13: business\.1\.calibration: .*no such file",
         ),
         (
             "fit: linear",
@@ -120,20 +138,58 @@ def test_everything_is_declared(tmp_path):
         (
             "fit: linear",
             "fit: linear, direction: higher",
-            r":12: business\.1\.from: history\.csv: online doesn't fall",
+            r":13: business\.1\.from: history\.csv: online doesn't fall",
         ),
         (
             "'mine:mapping'",
             "'mine:metric'",
-            r":13: business\.2\.mapping: mine:metric: an evalkit\.metrics\.\w+\.OwnM",
+            r":14: business\.2\.mapping: mine:metric: an evalkit\.metrics\.\w+\.OwnM",
+        ),
+        (
+            "own/digits, frequency]",
+            "frequency]",
+            r":7: text\.classes\.own\.0: precedence doesn't name own/digits",
+        ),
+        (
+            "own/digits, frequency]",
+            "own/digit, own/digits, frequency]",
+            r":7: text\.classes\.precedence\.1: no class of `own` is called own/digit \(there are: own/digits\)",
+        ),
+        (
+            "oov, own/digits",
+            "oovs, own/digits",
+            r":7: text\.classes\.precedence\.0: isn't a class; choose from",
+        ),
+        (
+            "['mine:digits']",
+            "['mine:value']",
+            r":7: text\.classes\.own\.0: mine:value: an evalkit\.metrics\.own_c",
+        ),
+        (
+            "['mine:digits']",
+            "['mine:unnamed']",
+            r"mine:unnamed: name: 'digits' isn't possible \(it begins with own/",
+        ),
+        ("['mine:digits']", "['mine:both']", r"mine:both: own/both: give exactly one of spans and token"),
+        ("['mine:digits']", "['mine:shy']", r"mine:shy: alarm: 0 isn't possible"),
+        (
+            "['mine:digits']",
+            "['mine:digits', 'mine:again']",
+            r":7: .*own\.1: two classes are called own/digits",
+        ),
+        ("['mine:digits']", "['mine:digits', 'mine:digits']", r"own names 'mine:digits' twice"),
+        (
+            "perplexity/view/numbers, change",
+            "perplexity/own/letters, change",
+            "doesn't declare perplexity/own/letters",
         ),
         ("name: money", "name: bits", "business names 'bits' twice"),
         (
             "business/load, max",
             "business/lod, max",
-            r":16: gate\.rules\.0\.metric: the scenario doesn't declare",
+            r":17: gate\.rules\.0\.metric: the scenario doesn't declare",
         ),
-        ("own/metric, max: 9", "own/metric, change: {max_increase: 1}", r":17: .* limits an improvement"),
+        ("own/metric, max: 9", "own/metric, change: {max_increase: 1}", r":18: .* limits an improvement"),
         ("view/numbers", "view/words", "the scenario doesn't declare perplexity/view/words"),
     ],
 )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from evalkit.errors import InputError
 from evalkit.runs.records import SampleRecord
 from evalkit.scenario.schema import Window
-from evalkit.scoring import scorer as scorer_module
+from evalkit.scoring import blocks
 from evalkit.scoring.scorer import score_texts
 from evalkit.scoring.text_records import TokenRows
 from evalkit.scoring.texts import TextItem
@@ -181,7 +181,7 @@ def test_packing_equals_one_by_one(tokenizer, classifier, chosen, data):
 
 def test_blocks_do_not_change_a_number(tokenizer, classifier, monkeypatch):
     expected = comparable(score(items(), tokenizer, classifier)[0])
-    monkeypatch.setattr(scorer_module, "_BLOCK_TEXTS", 2)
+    monkeypatch.setattr(blocks, "_MAX_ITEMS", 2)
     found = comparable(score(items(), tokenizer, classifier)[0])
     assert found == expected
 

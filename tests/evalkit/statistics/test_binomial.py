@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest
+from scipy.stats import binomtest, t
 
 from evalkit.statistics.binomial import clopper_pearson, effective_sample, one_outcome_each, wilson
 
@@ -51,17 +51,22 @@ def test_one_outcome_each():
 def test_effective_sample_of_independent_trials_is_about_their_number():
     generator = np.random.default_rng(0)
     successes = generator.binomial(10, 0.3, 2000).astype(float)
-    _, effective = effective_sample(successes, np.full(2000, 10.0))
+    _, effective = effective_sample(successes, np.full(2000, 10.0), 0.025)
     assert effective == pytest.approx(20_000, rel=0.1)
 
 
 def test_effective_sample_of_copies_is_the_number_of_clusters():
     outcomes = np.repeat([0.0, 1.0], 50)
-    successes, effective = effective_sample(10 * outcomes, np.full(100, 10.0))
-    assert effective == pytest.approx(99)
-    assert successes == pytest.approx(49.5)
+    successes, effective = effective_sample(10 * outcomes, np.full(100, 10.0), 0.025)
+    # 99 by the variance; less by Student's t, since 100 clusters, not 1,000 trials, say how large it is.
+    assert effective == pytest.approx(99 * (t.ppf(0.975, 999) / t.ppf(0.975, 99)) ** 2)
+    assert successes == pytest.approx(effective / 2)
+
+
+def test_one_cluster_is_one_trial():
+    assert effective_sample(np.array([3.0]), np.array([5.0]), 0.025) == (0.6, 1.0)
 
 
 def test_all_right_counts_a_cluster_once():
-    assert effective_sample(np.full(20, 8.0), np.full(20, 8.0)) == (20.0, 20.0)
-    assert effective_sample(np.zeros(20), np.full(20, 8.0)) == (0.0, 20.0)
+    assert effective_sample(np.full(20, 8.0), np.full(20, 8.0), 0.025) == (20.0, 20.0)
+    assert effective_sample(np.zeros(20), np.full(20, 8.0), 0.025) == (0.0, 20.0)

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from evalkit.metrics.estimators import RatioEstimator, ShareEstimator
 from evalkit.statistics.binomial import clopper_pearson
@@ -166,3 +167,47 @@ def test_coverage_of_small_samples(size):
 @pytest.mark.parametrize(("size", "lowest", "highest"), [(30, 0.92, 1.0), (1000, 0.93, 0.97)])
 def test_coverage_with_log_normal_lengths(size, lowest, highest):
     assert lowest <= coverage(size, 1000, 1.0) <= highest
+
+
+def clustered_outcomes(seed: int, share: float, clusters: int = 200, each: int = 8) -> ShareEstimator:
+    """Outcomes that go together within a cluster: each cluster has a rate of its own, beta with mean `share`."""
+    generator = np.random.default_rng(seed)
+    own = generator.beta(4 * share, 4 * (1 - share), clusters)
+    names = [f"c{index:03}" for index in range(clusters)]
+    return ShareEstimator.from_units(
+        names, generator.binomial(each, own).astype(float), np.full(clusters, float(each))
+    )
+
+
+def binomial_coverage(method, share: float, repetitions: int, **shape) -> float:
+    answers = [
+        uncertainty(Question(clustered_outcomes(seed, share, **shape), method), confidence=0.95, seed=seed)
+        for seed in range(repetitions)
+    ]
+    return float(np.mean([one.interval.low <= share <= one.interval.high for one in answers]))
+
+
+def test_wilson_of_single_outcomes_is_scipys_and_of_clusters_is_wider():
+    single = ShareEstimator.from_units([f"c{i:02}" for i in range(40)], [1] * 31 + [0] * 9, [1] * 40)
+    answer = ask(single, "wilson")
+    reference = binomtest(31, 40).proportion_ci(0.95, method="wilson")
+    assert (answer.interval.low, answer.interval.high) == pytest.approx((reference.low, reference.high))
+    assert answer.interval.method == "wilson"
+    clustered = clustered_outcomes(1, 0.6)
+    successes, trials = clustered.numerators.sum(), clustered.denominators.sum()
+    naive = binomtest(int(successes), int(trials)).proportion_ci(0.95, method="wilson")
+    found = ask(clustered, "wilson").interval
+    assert found.method == "wilson-effective-n"
+    assert found.high - found.low > 1.4 * (naive.high - naive.low)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.5, 0.9])
+@pytest.mark.parametrize(("clusters", "exact", "wilson"), [(200, 0.95, 0.93), (30, 0.94, 0.92)])
+def test_coverage_of_shares_of_clustered_outcomes(share, clusters, exact, wilson):
+    """1,000 repetitions: outcomes of one cluster go together, so that naive counts would cover about 80 %.
+
+    An effective number is an estimate: exact is what holds for single outcomes, see test_binomial.
+    """
+    assert binomial_coverage("exact-binomial", share, 1000, clusters=clusters) >= exact
+    assert wilson <= binomial_coverage("wilson", share, 1000, clusters=clusters) <= 0.97

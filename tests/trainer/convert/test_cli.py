@@ -21,11 +21,13 @@ def test_convert_then_read_again(shared_data, tmp_path):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"checkpoint": str(out), "parameters": 260032}
     meta = read_checkpoint(out).meta
-    assert meta.name == "stories" and meta.config["converted_from"]["format"] == "huggingface"
+    assert meta.name == "stories" and meta.config["converted_from"]["format"] == "Hugging Face Llama"
     assert "token_counts.npz" not in meta.files
 
 
-@pytest.mark.parametrize(("name", "message"), [("absent", "no such file or folder"), ("m.bin", "pickle")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("absent", "no such file or folder"), ("m.bin", "only llama2.c")]
+)
 def test_bad_sources_exit_2_in_one_line(tmp_path, name, message):
     (tmp_path / "m.bin").write_bytes(b"x")
     done = command("trainer", "convert", tmp_path / name, "--out", tmp_path / "out")

@@ -11,10 +11,11 @@ import pytest
 from evalkit.errors import InputError
 from evalkit.tokenization import TextTokenizer
 from tests.support.real_models import references
+from tests.trainer.convert.sources import interleaved
 from trainer.convert import convert
-from trainer.convert.gguf import half_split_rows, read_gguf
+from trainer.convert.folder import read_folder
+from trainer.convert.gguf import read_gguf
 from trainer.convert.gguf_tokenizer import read_tokenizer
-from trainer.convert.hf import read_huggingface
 
 gguf = pytest.importorskip("gguf", reason='pip install "evalkit[convert]"')
 
@@ -29,18 +30,6 @@ _NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-
-
-def interleaved(rows, heads):
-    """Half-split rows in llama.cpp's order, written as loops: row 2i of a head is row i, 2i + 1 is i + half."""
-    size = len(rows) // heads
-    order = [
-        head * size + half * (size // 2) + i
-        for head in range(heads)
-        for i in range(size // 2)
-        for half in (0, 1)
-    ]
-    return rows[order]
 
 
 def llama2c_vocabulary(file: Path) -> tuple[list[str], list[float]]:
@@ -69,7 +58,7 @@ def gguf_name(name: str) -> str:
 
 def write_stories(shared_data: Path, file: Path, *, metadata=None, edit=None, architecture="llama") -> Path:
     folder = shared_data / "models" / "stories260K"
-    source = read_huggingface(folder / "hf")
+    source = read_folder(folder / "hf")
     tokens, scores = llama2c_vocabulary(folder / "tok512.bin")
     # llama2.c's file has no place for what a token is for: 0 unknown, 1 and 2 control, then the bytes.
     tokens[:3] = ["<unk>", "<s>", "</s>"]
@@ -114,14 +103,8 @@ def write_stories(shared_data: Path, file: Path, *, metadata=None, edit=None, ar
     return file
 
 
-def test_rotary_rows_are_put_in_half_split_order():
-    rows = np.random.default_rng(0).normal(size=(24, 5)).astype(np.float32)
-    assert np.array_equal(half_split_rows(interleaved(rows, 3), 3), rows)
-    assert np.array_equal(half_split_rows(interleaved(rows[:, 0], 3), 3), rows[:, 0])
-
-
 def test_stories_come_back_as_they_are(shared_data, tmp_path):
-    expected = read_huggingface(shared_data / "models" / "stories260K" / "hf")
+    expected = read_folder(shared_data / "models" / "stories260K" / "hf")
     found = read_gguf(write_stories(shared_data, tmp_path / "stories.gguf"))
     assert found.model == expected.model
     assert set(found.weights) == set(expected.weights)
@@ -158,6 +141,33 @@ def test_the_bos_can_be_switched_off(shared_data, tmp_path):
 def test_what_isnt_computed_is_refused(shared_data, tmp_path, metadata, message):
     file = write_stories(shared_data, tmp_path / "s.gguf", metadata=metadata)
     with pytest.raises(InputError, match=message):
+        convert(file, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("tokenizer.ggml.unknown_token_id", "unknown_token_id 512: there are 512 tokens"),
+        ("tokenizer.ggml.padding_token_id", None),
+    ],
+)
+def test_ids_beyond_the_vocabulary_are_refused(shared_data, tmp_path, key, message):
+    file = write_stories(shared_data, tmp_path / "s.gguf", metadata={key: 512})
+    if message is None:
+        assert convert(file, tmp_path / "out").meta.model.vocab_size == 512  # an id that nobody uses here
+        return
+    with pytest.raises(InputError, match=message):
+        convert(file, tmp_path / "out")
+
+
+def test_a_begin_token_that_isnt_there_is_refused(shared_data, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        gguf.GGUFWriter,
+        "add_bos_token_id",
+        lambda self, _: self.add_uint32("tokenizer.ggml.bos_token_id", 512),
+    )
+    file = write_stories(shared_data, tmp_path / "s.gguf")
+    with pytest.raises(InputError, match="prefix token 512: the tokenizer has 512 tokens"):
         convert(file, tmp_path / "out")
 
 
@@ -215,7 +225,7 @@ def test_byte_level_tokenizers(tmp_path, pre, ids, prefix):
         ({"tokenizer.ggml.model": "bert"}, "model 'bert' isn't supported"),
         ({"tokenizer.ggml.pre": "falcon"}, "pre 'falcon' isn't supported"),
         ({"tokenizer.ggml.tokens": None}, "tokens: missing"),
-        ({"tokenizer.ggml.tokens": ["a", "a"]}, "stands there twice"),
+        ({"tokenizer.ggml.tokens": ["a", "a"]}, "a token stands twice"),
         ({"tokenizer.ggml.model": "llama"}, "scores: missing"),
         (
             {"tokenizer.ggml.add_bos_token": True, "tokenizer.ggml.bos_token_id": None},

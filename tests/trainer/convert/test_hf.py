@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from evalkit.errors import InputError
 from trainer.convert import convert
-from trainer.convert.hf import read_huggingface
+from trainer.convert.folder import read_folder
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def change_weights(folder: Path, edit) -> None:
 
 
 def test_the_architecture_is_read(folder):
-    found = read_huggingface(folder)
+    found = read_folder(folder)
     model = found.model
     assert (model.layers, model.hidden_size, model.heads, model.kv_heads) == (5, 64, 8, 4)
     assert (model.intermediate_size, model.vocab_size, model.max_length) == (172, 512, 512)
@@ -47,11 +47,11 @@ def test_the_architecture_is_read(folder):
 
 def test_older_configurations_name_theta_elsewhere(folder):
     change(folder / "config.json", rope_parameters=None, rope_theta=500000.0)
-    assert read_huggingface(folder).model.rope_theta == 500000.0
+    assert read_folder(folder).model.rope_theta == 500000.0
 
 
 def test_shards_equal_the_single_file(folder):
-    whole = read_huggingface(folder).weights
+    whole = read_folder(folder).weights
     names = sorted(whole)
     shards = {"a.safetensors": names[:20], "b.safetensors": names[20:]}
     for file, part in shards.items():
@@ -59,21 +59,21 @@ def test_shards_equal_the_single_file(folder):
     (folder / "model.safetensors").unlink()
     index = {"weight_map": {name: file for file, part in shards.items() for name in part}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    found = read_huggingface(folder).weights
+    found = read_folder(folder).weights
     assert set(found) == set(whole) and all(np.array_equal(found[name], whole[name]) for name in whole)
 
     (folder / "b.safetensors").unlink()
     with pytest.raises(InputError, match=r"b\.safetensors: missing, though the index lists it"):
-        read_huggingface(folder)
+        read_folder(folder)
     index["weight_map"][names[0]] = "../a.safetensors"
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(InputError, match="only safetensors files of the folder itself"):
-        read_huggingface(folder)
+        read_folder(folder)
 
 
 @pytest.mark.parametrize("kind", ["F16", "BF16"])
 def test_half_precision_weights_become_float32(folder, kind):
-    whole = read_huggingface(folder).weights
+    whole = read_folder(folder).weights
     if kind == "F16":
         save_file({n: w.astype(np.float16) for n, w in whole.items()}, folder / "model.safetensors")
         expected = {n: w.astype(np.float16).astype(np.float32) for n, w in whole.items()}
@@ -81,7 +81,7 @@ def test_half_precision_weights_become_float32(folder, kind):
         halves = {n: (w.view(np.uint32) >> 16).astype("<u2") for n, w in whole.items()}
         write_bfloat16(folder / "model.safetensors", halves)
         expected = {n: (w.view(np.uint32) & 0xFFFF0000).view(np.float32) for n, w in whole.items()}
-    found = read_huggingface(folder).weights
+    found = read_folder(folder).weights
     assert all(found[n].dtype == np.float32 and np.array_equal(found[n], expected[n]) for n in whole)
 
 
@@ -97,9 +97,9 @@ def write_bfloat16(file: Path, halves: dict) -> None:
 def test_the_bos_follows_the_tokenizer(folder):
     """Its configuration decides; where that says nothing, its post-processor does."""
     change(folder / "tokenizer_config.json", add_bos_token=False)
-    assert read_huggingface(folder).prefix_token is None
+    assert read_folder(folder).prefix_token is None
     change(folder / "tokenizer_config.json", add_bos_token=None)
-    assert read_huggingface(folder).prefix_token is None
+    assert read_folder(folder).prefix_token is None
     processor = {
         "type": "TemplateProcessing",
         "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
@@ -107,32 +107,47 @@ def test_the_bos_follows_the_tokenizer(folder):
         "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
     }
     change(folder / "tokenizer.json", post_processor=processor)
-    assert read_huggingface(folder).prefix_token == 1
+    assert read_folder(folder).prefix_token == 1
 
 
 def test_a_chat_template_is_kept(folder):
     change(folder / "tokenizer_config.json", chat_template="{{ messages }}", eos_token={"content": "</s>"})
-    found = read_huggingface(folder)
+    found = read_folder(folder)
     assert found.chat_template == "{{ messages }}" and found.end_token == 2
     named = [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "yes"}]
     change(folder / "tokenizer_config.json", chat_template=named)
-    assert read_huggingface(folder).chat_template == "yes"
+    assert read_folder(folder).chat_template == "yes"
     (folder / "chat_template.jinja").write_text("its own file")
-    assert read_huggingface(folder).chat_template == "its own file"
+    assert read_folder(folder).chat_template == "its own file"
 
 
 def test_truncation_of_somebodys_training_is_dropped(folder):
     truncation = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
     change(folder / "tokenizer.json", truncation=truncation)
-    assert json.loads(read_huggingface(folder).tokenizer_json)["truncation"] is None
+    assert json.loads(read_folder(folder).tokenizer_json)["truncation"] is None
 
 
 @pytest.mark.parametrize(
     ("change_to", "message"),
     [
-        ({"architectures": ["BertForMaskedLM"]}, "architecture BertForMaskedLM isn't supported"),
-        ({"architectures": ["T5ForConditionalGeneration"]}, "T5ForConditionalGeneration"),
-        ({"architectures": None, "model_type": "bert"}, "architecture bert isn't supported"),
+        (
+            {"architectures": ["BertForMaskedLM"]},
+            "BertForMaskedLM isn't supported; an encoder predicts no next token",
+        ),
+        (
+            {"architectures": ["T5ForConditionalGeneration"]},
+            "T5ForConditionalGeneration .* take a decoder-only model",
+        ),
+        ({"architectures": None, "model_type": "bert"}, "architecture bert isn't supported; an encoder"),
+        ({"architectures": ["MixtralForCausalLM"]}, "a mixture of experts; take a dense"),
+        ({"architectures": ["Qwen2ForCausalLM"]}, "biases on queries, keys and values only"),
+        ({"architectures": ["MistralForCausalLM"]}, "its sliding window isn't converted"),
+        (
+            {"architectures": ["FalconForCausalLM"]},
+            "only decoders of the kinds LlamaForCausalLM and GPT2LMHeadModel",
+        ),
+        ({"sliding_window": 128}, "sliding_window 128; take a model that sees its whole context"),
+        ({"num_local_experts": 8}, "a mixture of experts"),
         ({"hidden_act": "gelu"}, "only silu"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}, "rotary scaling 'llama3'"),
@@ -170,10 +185,10 @@ def test_undefined_weights_are_refused(folder, tmp_path):
 
 def test_a_tied_head_may_be_stored_twice_but_not_differ(folder):
     change_weights(folder, lambda w: w.update({"lm_head.weight": w["model.embed_tokens.weight"].copy()}))
-    assert "lm_head.weight" not in read_huggingface(folder).weights
+    assert "lm_head.weight" not in read_folder(folder).weights
     change_weights(folder, lambda w: w["lm_head.weight"].fill(0))
     with pytest.raises(InputError, match=r"lm_head\.weight: differs from the embedding"):
-        read_huggingface(folder)
+        read_folder(folder)
 
 
 def test_an_untied_head_is_its_own_matrix(folder, tmp_path):
@@ -188,10 +203,14 @@ def test_pickles_are_refused(folder, tmp_path):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(InputError, match=r"pytorch_model\.bin: a pickle, .* convert it to safetensors"):
         convert(folder, tmp_path / "out")
-    for name in ("pytorch_model.bin", "model.pt"):
-        (folder / name).write_bytes(b"")
-        with pytest.raises(InputError, match="may be a pickle"):
-            convert(folder / name, tmp_path / "out")
+    for name in ("pytorch_model.bin", "model.ckpt", "weights.safetensors"):
+        for start in (b"PK\x03\x04", b"\x80\x02}q\x00."):  # PyTorch's zip archive, and a bare pickle
+            (folder / name).write_bytes(start + bytes(64))
+            with pytest.raises(InputError, match=r"a pickle, .* convert it to safetensors"):
+                convert(folder / name, tmp_path / "out")
+    (folder / "model.pt").write_bytes(b"")
+    with pytest.raises(InputError, match="a pickle"):
+        convert(folder / "model.pt", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -219,15 +238,19 @@ def test_absent_files_are_named(folder, tmp_path, file):
 def test_special_tokens_that_the_tokenizer_lacks(folder):
     change(folder / "tokenizer_config.json", bos_token="<bos>")
     with pytest.raises(InputError, match=r"bos_token '<bos>' isn't in tokenizer\.json"):
-        read_huggingface(folder)
+        read_folder(folder)
 
 
 def test_sources_that_are_neither(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(InputError, match=r"neither a Hugging Face folder nor a \.gguf file"):
+    with pytest.raises(InputError, match=r"neither a model folder nor a \.gguf"):
         convert(tmp_path / "notes.txt", tmp_path / "out")
     with pytest.raises(InputError, match="no such file or folder"):
         convert(tmp_path / "absent", tmp_path / "out")
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="is a bundle; name the checkpoint"):
+        convert(tmp_path / "bundle", tmp_path / "out")
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="exists already"):
         convert(tmp_path, tmp_path / "out")

@@ -31,5 +31,5 @@ def test_a_converted_bundle_has_no_counts_and_its_own_ids(stories_bundle):
     assert stories_bundle.tokenizer.prefix_token == 1 and stories_bundle.tokenizer.end_token == 2
     assert stories_bundle.model.parameters == 260_032 and stories_bundle.manifest.training is None
     parity = stories_bundle.manifest.parity
-    assert set(parity) == {"score", "decode", "score_onnx"}
+    assert set(parity) == {"score", "decode", "score_onnx", "decode_onnx"}
     assert parity["score_onnx"].tokens > 300 and parity["score_onnx"].max_abs_logprob_diff < 1e-4

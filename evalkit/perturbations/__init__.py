@@ -1,0 +1,1 @@
+"""Seeded perturbations of texts, for evaluation of robustness: pure functions that compose."""

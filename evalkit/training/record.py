@@ -1,0 +1,183 @@
+"""What is written of each evaluation, and where to."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from evalkit.errors import InputError
+from evalkit.metrics.result import MetricResult
+
+
+@dataclass(frozen=True)
+class EvaluationRecord:
+    """One evaluation during training: a line of the JSON Lines file.
+
+    Attributes:
+        step, epoch: after which it ran; steps from 1, whole epochs before it.
+        trigger, reason: the rule that asked, and what it saw.
+        loss_scale: at that time; None where the training has none.
+        metrics: name, value, n, interval, signature and, where there is no value, the reason.
+        weights_sha256: of the measured parameters; None where the evaluation failed before.
+        effective_sample_size, uncovered_mass: of a drift-aware validation, else None.
+        error: why there is no result, else None.
+        elapsed_ns: time of the evaluation.
+    """
+
+    step: int
+    epoch: int
+    trigger: str
+    reason: str
+    loss_scale: float | None
+    metrics: tuple[Mapping[str, Any], ...] = ()
+    weights_sha256: str | None = None
+    effective_sample_size: float | None = None
+    uncovered_mass: float | None = None
+    error: str | None = None
+    elapsed_ns: int = 0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; details stand beside the other fields."""
+        value = asdict(self)
+        return {**value, **value.pop("details")}
+
+
+# Of a metric under a perturbation.
+_ROBUSTNESS = ("clean", "perturbed", "texts_compared", "texts_changed", "worst_slice", "worst_slice_value")
+
+
+def metric_entry(metric: MetricResult) -> dict[str, Any]:
+    """The part of a metric that a record keeps."""
+    interval = metric.interval
+    return {
+        "name": metric.name,
+        "k": metric.k,
+        "slice": metric.slice,
+        "value": metric.value,
+        "reason": metric.reason,
+        "n": metric.n,
+        "interval": None
+        if interval is None
+        else {
+            "low": interval.low,
+            "high": interval.high,
+            "confidence": interval.confidence,
+            "method": interval.method,
+        },
+        "signature": metric.signature,
+        **{name: metric.details[name] for name in _ROBUSTNESS if name in metric.details},
+    }
+
+
+class Sink(Protocol):
+    """Takes the records of a training, in order."""
+
+    def write(self, record: EvaluationRecord) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class JsonlSink:
+    """Appends to a JSON Lines file; a line is on disk when `write` returns."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open the file, its folder is made.
+
+        Raises:
+            InputError: it can't be written.
+        """
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._stream: IO[str] = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{self.path}: can't be written ({error.strerror}); give another file") from None
+
+    def write(self, record: EvaluationRecord) -> None:
+        """See `Sink.write`."""
+        self._stream.write(json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        self._stream.close()
+
+
+class MlflowSink:
+    """Logs values and interval ends to the active MLflow run (extra `mlflow`).
+
+    A metric `perplexity/token` has the key `evalkit/perplexity/token`, its interval the same with `.low` and `.high`; what
+    has no value isn't logged.
+    """
+
+    def __init__(self, run_id: str | None = None) -> None:
+        """Take the run `run_id`, or the active one (one is started where there is none).
+
+        Raises:
+            InputError: MLflow isn't installed.
+        """
+        try:
+            import mlflow
+        except ImportError:
+            raise InputError('MLflow isn\'t installed; pip install "evalkit[mlflow]"') from None
+        self._client = mlflow.MlflowClient()
+        self._started = run_id is None and mlflow.active_run() is None
+        if run_id is None:
+            run_id = (mlflow.active_run() or mlflow.start_run()).info.run_id
+        self._run_id, self._mlflow = run_id, mlflow
+
+    def write(self, record: EvaluationRecord) -> None:
+        """See `Sink.write`."""
+        for key, value in scalars(record):
+            self._client.log_metric(self._run_id, key, value, step=record.step)
+
+    def close(self) -> None:
+        """Ends the run where this sink started it."""
+        if self._started:
+            self._mlflow.end_run()
+
+
+class TensorBoardSink:
+    """Writes values and interval ends as TensorBoard scalars (extra `tensorboard`)."""
+
+    def __init__(self, folder: str | Path) -> None:
+        """Write event files into `folder`.
+
+        Raises:
+            InputError: no TensorBoard writer is installed.
+        """
+        try:
+            from tensorboardX import SummaryWriter
+        except ImportError:
+            raise InputError('tensorboardX isn\'t installed; pip install "evalkit[tensorboard]"') from None
+        self._writer = SummaryWriter(str(folder))
+
+    def write(self, record: EvaluationRecord) -> None:
+        """See `Sink.write`."""
+        for key, value in scalars(record):
+            self._writer.add_scalar(key, value, record.step)
+        self._writer.add_text("evalkit/trigger", f"{record.trigger}: {record.reason}", record.step)
+        self._writer.flush()
+
+    def close(self) -> None:
+        """See `Sink.close`."""
+        self._writer.close()
+
+
+def scalars(record: EvaluationRecord) -> Sequence[tuple[str, float]]:
+    """The numbers of a record by key: each metric with a value, and the ends of its interval."""
+    found: list[tuple[str, float]] = []
+    for metric in record.metrics:
+        parts = [metric["name"], *(str(metric[part]) for part in ("k", "slice") if metric[part] is not None)]
+        # Not by a slash: a store of files can't hold a metric `a` beside a metric `a/b`.
+        key = "evalkit/" + ".".join(parts)
+        if metric["value"] is not None:
+            found.append((key, metric["value"]))
+        for end, value in (metric["interval"] or {}).items():
+            if end in ("low", "high") and value is not None:
+                found.append((f"{key}.{end}", value))
+    if record.loss_scale is not None:
+        found.append(("evalkit/loss_scale", record.loss_scale))
+    return found

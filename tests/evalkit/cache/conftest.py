@@ -1,0 +1,5 @@
+"""What the tests of the result cache share."""
+
+from tests.support.caching import asked
+
+__all__ = ["asked"]

@@ -1,0 +1,73 @@
+"""What an evaluation was made of."""
+
+import importlib
+import json
+import sys
+
+import pytest
+
+from evalkit.errors import InputError
+from evalkit.training.description import EvaluationDescription, describe, read_description, stale_code
+from tests.evalkit.training.fixtures import small_validation
+from tests.evalkit.training.table import TableBackend
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory):
+    return small_validation(tmp_path_factory.mktemp("validation"))
+
+
+def test_round_trip(tmp_path, check):
+    backend = TableBackend(check.tokenizer.vocab_size, 128)
+    ids = [item.sample_id for item in check.items]
+    found = describe(
+        "mine", validation=check, backend=backend, counted=[*ids[1:], ids[2]], seed=3, shuffled=False
+    )
+    assert found.missing == (ids[0],) and found.repeated == (ids[2],)
+    assert found.batch_difference < 1e-2 and found.signature == check.context.signatures["text"]
+    found.write(tmp_path / "mine.json")
+    read = read_description(tmp_path / "mine.json")
+    assert read == EvaluationDescription(**{**vars(found), "source": str(tmp_path / "mine.json")})
+
+
+def test_company_that_moves_a_score_is_measured(check):
+    backend = TableBackend(check.tokenizer.vocab_size, 128, leak=0.25)
+    found = describe("leaky", validation=check, backend=backend)
+    assert found.batch_difference == pytest.approx(0.25, abs=1e-2)
+
+
+def test_parts_in_training_mode_are_named():
+    from mindspore import nn
+
+    network = nn.SequentialCell(nn.Dense(2, 2), nn.Dropout(p=0.5))
+    network.set_train(False)
+    assert describe("frozen", network=network).training_parts == ()
+    network.set_train(True)
+    assert describe("training", network=network).training_parts == ("1 (Dropout)",)
+
+
+def test_code_older_than_its_file(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file = tmp_path / "metric_of_mine.py"
+    file.write_text("def score(x):\n    return x + 1\n\n\ndef other(x):\n    return x\n")
+    module = importlib.import_module("metric_of_mine")
+    assert stale_code([module.score, module.other, json.dumps, EvaluationDescription]) == ()
+    file.write_text("def score(x):\n    return x + 2\n\n\ndef other(x):\n    return x\n")
+    assert stale_code([module.score, module.other]) == ("metric_of_mine.score",)
+    sys.modules.pop("metric_of_mine")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "broken JSON"),
+        ("[]", "schema"),
+        ('{"schema": "evalkit.evaluation/1", "sourc": "x"}', "unexpected"),
+    ],
+)
+def test_a_file_that_is_no_description_is_one_line(tmp_path, content, message):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_description(tmp_path / "a.json")
+    with pytest.raises(InputError, match="can't be read"):
+        read_description(tmp_path / "missing.json")

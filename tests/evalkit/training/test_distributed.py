@@ -1,0 +1,139 @@
+"""Several ranks, one result."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from evalkit.errors import InputError
+from evalkit.training.distributed import MissingRankError, Ranks
+from tests.evalkit.training.fixtures import small_validation
+from tests.evalkit.training.table import TableBackend
+
+
+@pytest.fixture(scope="module")
+def check(tmp_path_factory):
+    return small_validation(tmp_path_factory.mktemp("validation"))
+
+
+def measure(check, folder, size, *, steps=(1,), seeds=None, absent=(), timeout_s=20.0):
+    """What each rank measured, or the error that it raised."""
+    found, backends = (
+        {},
+        [TableBackend(check.tokenizer.vocab_size, 128, seed=(seeds or [0] * size)[r]) for r in range(size)],
+    )
+
+    def work(rank: int) -> None:
+        ranks = Ranks(rank, size, folder, "run", timeout_s)
+        try:
+            found[rank] = [ranks.measure(check, backends[rank], step) for step in steps]
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size) if rank not in absent]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found, backends
+
+
+def same(measurement):
+    """Everything but times."""
+    samples = [replace(sample, elapsed_ns=0) for sample in measurement.evidence.samples]
+    return samples, measurement.metrics
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_results_are_bit_identical_for_any_number_of_ranks(check, tmp_path, size):
+    (alone,) = measure(check, tmp_path / "one", 1)[0][0]
+    found, backends = measure(check, tmp_path / "many", size)
+    for rank in range(size):
+        assert same(found[rank][0]) == same(alone)
+    whole = TableBackend(check.tokenizer.vocab_size, 128)
+    check.measure(whole)
+    assert sum(backend.calls for backend in backends) == whole.calls  # each batch once, over all ranks
+
+
+def test_files_of_earlier_evaluations_go(check, tmp_path):
+    found, _ = measure(check, tmp_path, 2, steps=(1, 2, 3))
+    assert same(found[0][0]) == same(found[1][2])
+    left = sorted(path.parent.name for path in tmp_path.rglob("*.json"))
+    assert left == ["step-3-part-0", "step-3-part-0"]
+    Ranks(0, 2, tmp_path, "run").close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_rank_is_an_error_in_time(check, tmp_path):
+    found, _ = measure(check, tmp_path, 3, absent=(1,), timeout_s=0.5)
+    for rank in (0, 2):
+        assert isinstance(found[rank], MissingRankError)
+        assert "rank 1 of 3 gave no result within 0.5 s" in str(found[rank])
+
+
+def test_other_weights_are_refused(check, tmp_path):
+    found, _ = measure(check, tmp_path, 2, seeds=[0, 1])
+    for error in found.values():
+        assert isinstance(error, InputError) and "rank 1 holds other weights" in str(error)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"rank": 2, "size": 2}, {"rank": -1, "size": 1}, {"rank": 0, "size": 1, "timeout_s": 0}]
+)
+def test_wrong_numbers_are_refused(settings, tmp_path):
+    with pytest.raises(InputError, match="needed"):
+        Ranks(folder=tmp_path, run="x", **settings)
+
+
+def test_without_communication_the_ranks_are_not_known(tmp_path, monkeypatch):
+    assert (Ranks.of_mindspore(tmp_path).rank, Ranks.of_mindspore(tmp_path).size) == (0, 1)
+    monkeypatch.setenv("MS_WORKER_NUM", "2")
+    with pytest.raises(InputError, match=r"communication\.init"):
+        Ranks.of_mindspore(tmp_path)
+
+
+def launch(tmp_path: Path, count: int, **settings) -> subprocess.CompletedProcess:
+    """The script below by msrun, with `count` processes."""
+    script = Path(__file__).with_name("ranks_script.py")
+    folder = tmp_path / f"ranks-{count}"
+    folder.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    msrun = [Path(sys.executable).with_name("msrun"), f"--worker_num={count}", f"--local_worker_num={count}"]
+    place = ["--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir={folder / 'log'}", "--join=True"]
+    command = [*map(str, msrun), *place, str(script), json.dumps({"folder": str(folder), **settings})]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
+        "GLOG_v": "3",
+    }
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+@pytest.mark.slow
+def test_msrun_with_one_two_and_three_processes(tmp_path):
+    results = []
+    for count in (1, 2, 3):
+        done = launch(tmp_path, count)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        found = sorted((tmp_path / f"ranks-{count}").glob("result-*.json"))
+        assert len(found) == count
+        results += [path.read_bytes() for path in found]
+    assert len(set(results)) == 1
+
+
+@pytest.mark.slow
+def test_a_killed_rank_ends_the_others_in_time(tmp_path):
+    done = launch(tmp_path, 2, kill=1, timeout_s=10)
+    assert done.returncode != 0
+    error = (tmp_path / "ranks-2" / "error-0.txt").read_text()
+    assert "rank 1 of 2 gave no result within 10 s" in error

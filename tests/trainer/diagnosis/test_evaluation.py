@@ -1,0 +1,69 @@
+"""Whether two evaluations may be compared."""
+
+from dataclasses import replace
+
+import pytest
+
+from evalkit.training.description import EvaluationDescription
+from trainer.diagnosis.evaluation import check_evaluations
+
+SOUND = EvaluationDescription(
+    source="a",
+    seed=1,
+    shuffled=False,
+    precision="fp32",
+    signature="ppl|w:128/128/first",
+    tokenizer_sha256="t" * 64,
+    template_sha256="none",
+    padding_side="none",
+    weights_sha256="w" * 64,
+    training_parts=(),
+    samples=3,
+    samples_sha256="s" * 64,
+    repeated=(),
+    missing=(),
+    batch_difference=1e-6,
+    stale=(),
+)
+OTHER = replace(SOUND, source="b", weights_sha256="v" * 64)
+
+
+def test_two_sound_ones_have_no_finding():
+    assert check_evaluations(SOUND, OTHER) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule", "severity"),
+    [
+        ("seed", 2, "seeds_differ", "warning"),
+        ("shuffled", True, "shuffling_differs", "warning"),
+        ("precision", "fp16", "precision_differs", "error"),
+        ("signature", "ppl|w:64/64/first", "protocol_differs", "error"),
+        ("tokenizer_sha256", "u" * 64, "tokenizer_differs", "error"),
+        ("template_sha256", "u" * 64, "template_differs", "error"),
+        ("samples_sha256", "u" * 64, "samples_differ", "error"),
+        ("padding_side", "left", "padding_differs", "warning"),
+        ("training_parts", ("dropout (Dropout)",), "frozen_train_mode", "error"),
+        ("repeated", ("t1",), "samples_repeated", "error"),
+        ("missing", ("t1", "t2"), "samples_missing", "error"),
+        ("stale", ("metric.score",), "stale_code", "error"),
+        ("batch_difference", 0.02, "batch_dependent", "error"),
+    ],
+)
+def test_each_difference_is_named_once(field, value, rule, severity):
+    (finding,) = check_evaluations(SOUND, replace(OTHER, **{field: value}))
+    assert (finding.rule, finding.severity) == (rule, severity)
+    assert any(item.where == "b" for item in finding.evidence) and finding.action
+
+
+def test_what_is_not_known_is_said_and_is_no_difference():
+    (finding,) = check_evaluations(SOUND, replace(OTHER, tokenizer_sha256=None, stale=None))
+    assert finding.rule == "not_known" and finding.severity == "info"
+    assert finding.value("unknown") == "tokenizer_sha256, stale"
+
+
+def test_errors_come_first():
+    worse = replace(OTHER, seed=9, stale=None, missing=tuple(f"t{index}" for index in range(9)))
+    findings = check_evaluations(SOUND, worse)
+    assert [finding.severity for finding in findings] == ["error", "warning", "info"]
+    assert findings[0].value("missing") == "t0, t1, t2, t3, t4, and 4 more"

@@ -1,0 +1,261 @@
+"""Why a distributed job failed, from the logs of its processes: the first error wins, echoes don't count."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from statistics import median
+
+from evalkit.errors import InputError
+from trainer.diagnosis.incidents import FailureBook, Incident, failure_book, find_incidents
+from trainer.diagnosis.plog import LogFile, read_log
+from trainer.diagnosis.rulebook import make_finding
+from trainer.findings import Evidence, Finding, Rival
+
+_SUFFIXES = frozenset({"", ".log", ".txt", ".out", ".err"})
+_TIMEOUT = re.compile(r"timeout\[(\d+)\]|HCCL_CONNECT_TIMEOUT\s*[=:]\s*(\d+)")
+_WORLD = re.compile(r"\b(?:RANK_SIZE|MS_WORKER_NUM|WORLD_SIZE|rankSize|world_size|rank_size)\s*[=:]\s*(\d+)")
+_PEERS = re.compile(r"(?:dst_rank|remoteRank|remoteUserrank)\[(\d+)\]")
+_ADDRESSES = {
+    "local_address": re.compile(r"localIpAddr\[([^\]]+)\]"),
+    "peer_address": re.compile(r"(?:remote_ip_addr|remoteIpAddr)\[([^\]]+)\]"),
+}
+_WAITING = frozenset({"socket_timeout", "remote_rank_silent", "transport_init", "execution_timeout"})
+_STOPPED_EARLY = timedelta(seconds=60)
+_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class DistributedReport:
+    """What the logs say. `missing_ranks` have no log at all."""
+
+    findings: tuple[Finding, ...]
+    files: tuple[Path, ...]
+    ranks: tuple[int, ...]
+    missing_ranks: tuple[int, ...]
+    skipped: tuple[tuple[Path, str], ...]
+
+
+@dataclass(frozen=True)
+class _Logs:
+    files: list[LogFile]
+    incidents: list[Incident]
+    ranks: list[int]
+    missing: list[int]
+    timeout_s: int
+
+
+def diagnose_distributed(folder: Path) -> DistributedReport:
+    """Read every log below a folder (or one file) and name the failure.
+
+    Raises:
+        InputError: no such folder, or no log in it.
+    """
+    paths, skipped = _log_files(folder)
+    files = [read_log(path) for path in paths]
+    incidents = find_incidents(files)
+    ranks = sorted(_ranks(files))
+    missing = _missing(files, ranks)
+    logs = _Logs(files, incidents, ranks, missing, _timeout_s(files))
+    findings = tuple(_findings(logs))
+    return DistributedReport(findings, tuple(paths), tuple(ranks), tuple(missing), tuple(skipped))
+
+
+def first_failure(incidents: Sequence[Incident]) -> Incident | None:
+    """The incident that explains the others: the first by time that isn't an echo.
+
+    An exception without any time goes before a mere symptom: ranks that wait can't have made it.
+    """
+    real = [item for item in incidents if item.failure.role != "echo"]
+    if not real:
+        return incidents[0] if incidents else None
+    first = real[0]
+    if first.failure.role == "symptom":
+        untimed = [item for item in real if item.when is None and item.failure.role == "cause"]
+        return untimed[0] if untimed else first
+    return first
+
+
+def _findings(logs: _Logs) -> Iterator[Finding]:
+    book = failure_book()
+    root = first_failure(logs.incidents)
+    if root is None:
+        if not (stopped := list(_stopped(logs, book))):
+            yield make_finding(
+                "nothing_found", book.rules["nothing_found"], [Evidence("files", len(logs.files))]
+            )
+        yield from stopped
+    else:
+        yield _root(root, logs, book)
+        if root.failure.rule in _WAITING:
+            yield from _waiting(root, logs, book)
+        yield from _stopped(logs, book)
+    if logs.missing:
+        yield make_finding(
+            "missing_ranks", book.rules["missing_ranks"], [Evidence("ranks", _list(logs.missing))]
+        )
+
+
+def _root(root: Incident, logs: _Logs, book: FailureBook) -> Finding:
+    evidence = [
+        Evidence("message", root.line.shown, where=root.line.where),
+        Evidence("process", root.who),
+        Evidence("time", root.when.isoformat(sep=" ") if root.when else None, where=root.line.where),
+    ]
+    if root.line.code:
+        evidence.append(Evidence("code", root.line.code))
+    if root.line.year_inferred:
+        evidence.append(Evidence("year", "inferred from the neighbouring lines or the file's time"))
+    evidence += _peer(root)
+    later = [item for item in logs.incidents if item is not root and item.failure.role != "echo"]
+    evidence.append(Evidence("later_errors", len(later)))
+    waited = _seconds_to_timeout(root, later)
+    if waited is not None:
+        evidence.append(Evidence("seconds_until_the_timeout", waited, "s"))
+        evidence.append(Evidence("connect_timeout", logs.timeout_s, "s"))
+    if root.failure.rule in _WAITING and root.when is not None:
+        limit = book.exec_timeout_s if root.failure.rule == "execution_timeout" else logs.timeout_s
+        began = root.when - timedelta(seconds=limit)
+        evidence.append(Evidence("waiting_since_about", began.isoformat(sep=" ")))
+    return make_finding(
+        root.failure.rule, book.rules[root.failure.rule], evidence, rivals=_rivals(root, later)
+    )
+
+
+def _peer(root: Incident) -> list[Evidence]:
+    text = root.line.text
+    evidence = [Evidence("peer_rank", int(found.group(1))) for found in [_PEERS.search(text)] if found]
+    for name, pattern in _ADDRESSES.items():
+        if found := pattern.search(text):
+            evidence.append(Evidence(name, found.group(1)))
+    return evidence
+
+
+def _seconds_to_timeout(root: Incident, later: list[Incident]) -> float | None:
+    waits = [item for item in later if item.failure.rule in _WAITING and item.when is not None]
+    if root.failure.role != "cause" or root.when is None or not waits:
+        return None
+    first = min(item.when for item in waits if item.when is not None)
+    return round((first - root.when).total_seconds(), 3)
+
+
+def _rivals(root: Incident, later: list[Incident]) -> list[Rival]:
+    kinds = Counter(item.failure.rule for item in later if item.failure.rule != root.failure.rule)
+    rivals = []
+    for rule, count in kinds.most_common(3):
+        item = next(item for item in later if item.failure.rule == rule)
+        if root.when is not None and item.when is not None:
+            after = f"came {(item.when - root.when).total_seconds():.3f} s later"
+        else:
+            after = "can't be put in order: one of the two has no time"
+        rivals.append(Rival(rule, f"{after}, {count} times, first in {item.line.where}"))
+    return rivals
+
+
+def _waiting(root: Incident, logs: _Logs, book: FailureBook) -> Iterator[Finding]:
+    reporting = {item.rank for item in logs.incidents if item.rank is not None}
+    silent = [rank for rank in logs.ranks if rank not in reporting]
+    named = {
+        int(rank) for item in logs.incidents for line in item.lines for rank in _PEERS.findall(line.text)
+    }
+    silent += sorted(named - reporting - set(logs.ranks))
+    if silent:
+        yield make_finding(
+            "silent_ranks", book.rules["silent_ranks"], [Evidence("ranks", _list(sorted(silent)))]
+        )
+    spread, latest = _spread(logs)
+    if spread is None:
+        return
+    rule = "late_start" if spread > logs.timeout_s else "link_or_missing_peer"
+    if rule == "link_or_missing_peer" and silent:
+        return
+    evidence = [Evidence("spread_s", round(spread, 1), "s"), Evidence("timeout_s", logs.timeout_s, "s")]
+    if rule == "late_start":
+        evidence.append(Evidence("latest", latest))
+    yield make_finding(rule, book.rules[rule], evidence)
+
+
+def _spread(logs: _Logs) -> tuple[float | None, str]:
+    starts = [
+        (file.started, f"rank {file.rank}") for file in logs.files if file.rank is not None and file.started
+    ]
+    errors: dict[str, object] = {}
+    times = []
+    for item in logs.incidents:
+        if item.failure.rule in _WAITING and item.when is not None and item.who not in errors:
+            errors[item.who] = True
+            times.append((item.when, item.who))
+    spreads = []
+    for moments in (starts, times):
+        if len(moments) > 1:
+            low, high = min(moments), max(moments)
+            spreads.append(((high[0] - low[0]).total_seconds(), high[1]))
+    return max(spreads) if spreads else (None, "")
+
+
+def _stopped(logs: _Logs, book: FailureBook) -> Iterator[Finding]:
+    failed = {item.rank for item in logs.incidents}
+    ends = {file.rank: file.last for file in logs.files if file.rank is not None and file.last is not None}
+    for rank, end in sorted(ends.items(), key=lambda pair: pair[0] or 0):
+        others = [other.timestamp() for name, other in ends.items() if name != rank]
+        if rank in failed or len(others) < 1:
+            continue
+        gap = median(others) - end.timestamp()
+        if gap > _STOPPED_EARLY.total_seconds():
+            evidence = [
+                Evidence("rank", rank),
+                Evidence("gap_s", round(gap, 1), "s"),
+                Evidence("last_line", end.isoformat(sep=" ")),
+            ]
+            yield make_finding("log_stops_early", book.rules["log_stops_early"], evidence)  # fmt: skip
+
+
+def _ranks(files: list[LogFile]) -> set[int]:
+    named = {line.rank for file in files for line in file.lines if line.rank is not None}
+    return named | {file.rank for file in files if file.rank is not None}
+
+
+def _missing(files: list[LogFile], ranks: list[int]) -> list[int]:
+    lines = [line.text for file in files for line in file.lines]
+    sizes = [int(size) for text in lines for size in _WORLD.findall(text)]
+    peers = [int(rank) for text in lines for rank in _PEERS.findall(text)]
+    world = max([*sizes, *(rank + 1 for rank in [*ranks, *peers])], default=0)
+    # Without any known rank every one would be missing, which says nothing.
+    return [rank for rank in range(min(world, 100_000)) if rank not in set(ranks)] if ranks else []
+
+
+def _timeout_s(files: list[LogFile]) -> int:
+    for file in files:
+        for line in file.lines:
+            if found := _TIMEOUT.search(line.text):
+                return int(found.group(1) or found.group(2))
+    return failure_book().connect_timeout_s
+
+
+def _log_files(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
+    if folder.is_file():
+        return [folder], []
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; give the folder with the job's logs")
+    found, skipped = [], []
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or path.name.startswith("."):
+            continue
+        if path.suffix not in _SUFFIXES:
+            skipped.append((path, "not a log by its name"))
+        elif b"\0" in path.open("rb").read(4096):
+            skipped.append((path, "a binary file"))
+        else:
+            found.append(path)
+    if not found:
+        raise InputError(
+            f"{folder}: holds no log (.log, .txt, .out, .err); give the folder with the job's logs"
+        )
+    return found, skipped
+
+
+def _list(ranks: Sequence[int]) -> str:
+    shown = ", ".join(str(rank) for rank in ranks[:_SHOWN])
+    return f"{shown}, and {len(ranks) - _SHOWN} more" if len(ranks) > _SHOWN else shown

@@ -1,0 +1,166 @@
+"""The numbers in out-of-memory messages of torch_npu, MindSpore, CANN and HCCL, in bytes."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["framework", "pool", "free", "kernel", "device", "hccl_buffer"]
+
+_UNITS = {
+    "B": 1,
+    "KB": 2**10,
+    "MB": 2**20,
+    "GB": 2**30,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+_SIZE = r"(\d+(?:\.\d+)?)\s*(GiB|MiB|KiB|TiB|GB|MB|KB|B|bytes)"
+_FRAMEWORK = re.compile(rf"out of memory\.?\s*Tried to allocate {_SIZE}", re.IGNORECASE)
+_PARTS = {
+    "total": re.compile(rf"{_SIZE} total capacity|total capacity of {_SIZE}"),
+    "allocated": re.compile(rf"{_SIZE} (?:already allocated|is allocated by)"),
+    "free": re.compile(rf"{_SIZE} (?:is )?free"),
+    "reserved": re.compile(rf"{_SIZE} reserved in total"),
+    # The newer form gives what the pool holds unused, instead of all that it holds.
+    "idle": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
+}
+_POOL = re.compile(
+    r"TotalUsedMemStatistics\s*:\s*(?P<used>\d+)(?: plus TotalUsedByEventMemStatistics\s*:\s*(?P<events>\d+) and)?"
+    r" plus alloc size\s*:\s*(?P<asked>\d+) is more than total mem size\s*:\s*(?P<limit>\d+)"
+)
+_FREE = re.compile(r"current free memory size\[(\d+)B?\] is smaller than required size\[(\d+)B?\]")
+_KERNEL = re.compile(
+    r"memory isn't enough and alloc failed(?:, kernel name\s*:\s*(?P<kernel>[^,\n]+))?(?:, alloc size\s*:\s*(?P<asked>\d+)B?)?"
+)
+_DEVICE = re.compile(
+    r"(?:rtMalloc fail|halMemAlloc failed|aclrtMalloc\w* fail\w*)[^\n]*?\bsize\s*[:=]\s*(?P<asked>\d+)"
+)
+_HCCL = re.compile(
+    r"NEEDED_HCCL_BUFFSIZE(?:\([^=]*\))?\s*=\s*(?P<need>\d+)\s*MB,\s*HCCL_BUFFSIZE\s*=\s*(?P<have>\d+)\s*MB"
+)
+_CARD = re.compile(r"\b(?:NPU|GPU|device_id)\s*[:=]?\s*(\d+)\b|Device\(id:(\d+)\)")
+_GROWTH = re.compile(
+    r"(?:\[Rank (?P<rank>\d+)\])?[^\n]*?\(?after (?P<step>\d+) iterations?\)? memory \(MB\) \| allocated: (?P<mb>[\d.]+)"
+    r"|\bstep[:=\s]+(?P<step2>\d+)[^\n]*?\b(?:memory_)?allocated[:=\s]+(?P<size>[\d.]+)\s*(?P<unit>GiB|MiB|GB|MB)",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class MemoryMessage:
+    """One message. A number that it doesn't give is None; all in bytes (hccl_buffer: MB as they stand)."""
+
+    kind: Kind
+    line: int
+    text: str
+    requested: int | None = None
+    total: int | None = None
+    allocated: int | None = None
+    free: int | None = None
+    reserved: int | None = None
+    limit: int | None = None
+    held_by_events: int | None = None
+    kernel: str | None = None
+    device: int | None = None
+    need_mb: int | None = None
+    have_mb: int | None = None
+
+    @property
+    def idle(self) -> int | None:
+        """Reserved by the pool, but unused."""
+        if self.reserved is None or self.allocated is None:
+            return None
+        return max(0, self.reserved - self.allocated)
+
+    @property
+    def other(self) -> int | None:
+        """Neither free nor in this process's pool."""
+        if self.total is None or self.free is None or self.reserved is None:
+            return None
+        return max(0, self.total - self.free - self.reserved)
+
+
+@dataclass(frozen=True)
+class MemoryReading:
+    """Allocated bytes after a step, of one rank."""
+
+    rank: int | None
+    step: int
+    allocated: int
+
+
+def read_messages(text: str) -> Iterator[MemoryMessage]:
+    """Every message with numbers, in the order of the text; a repetition of the same numbers is left out."""
+    seen = set[str]()
+    for kind, pattern in _PATTERNS:
+        for found in pattern.finditer(text):
+            message = _message(kind, found, text)
+            key = repr((kind, found.groups(), message.total, message.free))
+            if key not in seen:
+                seen.add(key)
+                yield message
+
+
+def read_growth(text: str) -> Iterator[MemoryReading]:
+    """Readings of allocated memory by step, as training logs print them."""
+    for found in _GROWTH.finditer(text):
+        rank = int(found.group("rank")) if found.group("rank") else None
+        if found.group("mb"):
+            yield MemoryReading(rank, int(found.group("step")), _bytes(found.group("mb"), "MiB"))
+        else:
+            size = _bytes(found.group("size"), found.group("unit"))
+            yield MemoryReading(rank, int(found.group("step2")), size)
+
+
+_PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
+    ("framework", _FRAMEWORK),
+    ("pool", _POOL),
+    ("hccl_buffer", _HCCL),
+    ("device", _DEVICE),
+    ("free", _FREE),
+    ("kernel", _KERNEL),
+)
+
+
+def _message(kind: Kind, found: re.Match[str], text: str) -> MemoryMessage:
+    line = text.count("\n", 0, found.start()) + 1
+    start = text.rfind("\n", 0, found.start()) + 1
+    end = text.find("\n", found.end())
+    whole = text[start : end if end >= 0 else len(text)]
+    card = _CARD.search(whole)
+    device = int(card.group(1) or card.group(2)) if card else None
+    if kind == "framework":
+        # The numbers may be wrapped over the next lines.
+        behind = " ".join(text[found.start() : found.start() + 700].split())
+        parts = {name: pattern.search(behind) for name, pattern in _PARTS.items()}
+        sizes = {
+            name: _bytes(*(group for group in part.groups() if group)) for name, part in parts.items() if part
+        }
+        idle = sizes.pop("idle", None)
+        if idle is not None and "allocated" in sizes:
+            sizes.setdefault("reserved", sizes["allocated"] + idle)
+        return MemoryMessage(
+            kind, line, whole, _bytes(*found.groups()), sizes.get("total"), sizes.get("allocated"),
+            sizes.get("free"), sizes.get("reserved"), device=device,
+        )  # fmt: skip
+    groups = found.groupdict()
+    if kind == "pool":
+        return MemoryMessage(
+            kind, line, whole, int(groups["asked"]), allocated=int(groups["used"]), limit=int(groups["limit"]),
+            held_by_events=int(groups["events"]) if groups["events"] else None, device=device,
+        )  # fmt: skip
+    if kind == "free":
+        return MemoryMessage(kind, line, whole, int(found.group(2)), free=int(found.group(1)), device=device)
+    if kind == "hccl_buffer":
+        return MemoryMessage(kind, line, whole, need_mb=int(groups["need"]), have_mb=int(groups["have"]))
+    asked = int(groups["asked"]) if groups.get("asked") else None
+    kernel = groups["kernel"].strip() if groups.get("kernel") else None
+    return MemoryMessage(kind, line, whole, asked, kernel=kernel, device=device)
+
+
+def _bytes(number: str, unit: str) -> int:
+    scale = 1 if unit.lower() == "bytes" else _UNITS[unit.upper()]
+    return round(float(number) * scale)
