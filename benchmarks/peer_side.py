@@ -34,6 +34,9 @@ def main() -> None:
         add_bos_token=False,
         prefix_token_id=settings["prefix_token"],
     )
+    if settings["batch_size"] == "auto":
+        # Found once, outside the measured time, to the peer's advantage: by itself it would look at each call.
+        model.batch_size_per_gpu = model._detect_batch_size()
     requests = [
         Instance(request_type="loglikelihood_rolling", doc={}, arguments=(text,), idx=0)
         for text in settings["texts"]
@@ -47,6 +50,7 @@ def main() -> None:
     result = {
         "nll": [-value for value in logprobs],
         "tokens": tokens,
+        "batch_size": model.batch_size,
         "seconds": min(seconds),
         "peak_mib": _peak_mib(),
         "matmul_gflops": _matmul_gflops(torch, *settings["matmul"]),

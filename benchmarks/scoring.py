@@ -114,7 +114,7 @@ def _summary(
     return {
         "texts": len(texts),
         "tokens": peer[best]["tokens"],
-        "peer": {**reference, "batch_size": best},
+        "peer": {**reference, "batch_size": best, "batch_size_used": peer[best]["batch_size"]},
         "peer_tokens_per_s_by_batch": {
             batch: round(side["tokens"] / side["seconds"], 1) for batch, side in peer.items()
         },

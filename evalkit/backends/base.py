@@ -53,8 +53,8 @@ class Backend(Protocol):
         vocab_size: token ids lie in [0, vocab_size).
 
     A backend may have two more attributes. `batch_rows`: how many rows it wants in one call at least, while there are so
-    many. `parallel_calls`: how many calls of `score` may run at once, in threads that aren't the caller's; without it every
-    call comes from the caller's thread.
+    many. `parallel_calls`: how many calls of `score` may run at once, in threads that aren't the caller's; without it
+    every call comes from the caller's thread.
     """
 
     @property

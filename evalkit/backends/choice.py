@@ -35,12 +35,3 @@ def open_backend(name: BackendName, bundle: Bundle) -> Backend:
         InputError: the bundle lacks that graph, or the runtime isn't installed.
     """
     return backend_class(name)(bundle)
-
-
-def parallel_calls(name: BackendName) -> int:
-    """How many calls at once the backend called `name` takes; see `Backend`."""
-    if name != "onnx":
-        return 0
-    from evalkit.backends.onnx_session import available_cores
-
-    return available_cores()

@@ -6,16 +6,16 @@ the answers (classes, views, sums, metrics) is computed anew each time.
 """
 
 import hashlib
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import orjson
 
 from evalkit.backends.base import Backend, IntArray, RowStats
-from evalkit.backends.choice import BackendName, backend_class, open_backend, parallel_calls
+from evalkit.backends.choice import BackendName, backend_class, open_backend
 from evalkit.bundle import Bundle
 from evalkit.cache.identity import scoring_identity
 from evalkit.cache.store import CacheUnusableError, Entry, ResultCache, cache_file
@@ -79,13 +79,13 @@ class CachedBackend:
         self.model_digest = bundle.model_digest
         self.max_length = bundle.model.max_length
         self.vocab_size = bundle.model.vocab_size
-        self.parallel_calls = parallel_calls(name)
+        self.parallel_calls: int = getattr(backend_class(name), "parallel_calls", 0)
         self.reused = self.computed = 0
         self._asked: tuple[BackendName, Bundle] = (name, bundle)
         self._backend: Backend | None = None
         self._cache = cache
-        # Held but for the backend's own work: several calls may run at once.
-        self._lock = threading.Lock()
+        # One call at a time looks up and keeps; only the model answers several at once.
+        self._lock = Lock()
         # Why the cache is no longer used, in words.
         self._trouble = ""
         self._identity = identity
@@ -104,9 +104,10 @@ class CachedBackend:
             if self._backend is None:
                 self._backend = open_backend(*self._asked)
         stats = self._backend.score(token_ids, targets, positions, segments)
+        whole = all(np.isfinite(getattr(stats, name)[segments != 0]).all() for name in _FINITE)
         with self._lock:
             self.computed += 1
-            if all(np.isfinite(getattr(stats, name)[segments != 0]).all() for name in _FINITE):
+            if whole:
                 self._keep(key, stats)
         return stats
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from evalkit.backends.base import RowStats
-from evalkit.backends.choice import parallel_calls
 from evalkit.backends.mindir import MindirBackend
+from evalkit.backends.onnx import OnnxBackend
 from evalkit.bundle import Bundle, load_bundle
 from evalkit.cache import identity
 from evalkit.cache.backend import cached_backend
@@ -47,10 +47,10 @@ def test_a_cached_run_equals_a_fresh_one_to_the_bit(
         assert other.tokens("candidate").read_bytes() == uncached.tokens("candidate").read_bytes()
 
 
-def test_a_backend_that_takes_several_calls_at_once_is_cached_too(
+def test_a_backend_that_takes_parallel_calls_is_cached_too(
     data: Path, stories_bundle: Bundle, tmp_path: Path
 ) -> None:
-    assert parallel_calls("onnx") > 0 and parallel_calls("mindir") == 0
+    assert OnnxBackend.parallel_calls
     settings: dict[str, Any] = {"backend": "onnx", "window": Window(length=32, stride=32)}
     uncached = score(data, stories_bundle.path, tmp_path / "uncached", use_cache=False, **settings)
     first = score(data, stories_bundle.path, tmp_path / "first", **settings)
