@@ -96,7 +96,10 @@ def test_environment_reads_a_file_or_its_own_process(trainer, tmp_path, monkeypa
 
 
 def test_oom_takes_text_a_file_or_stdin(trainer, tmp_path):
-    text = "TotalUsedMemStatistics : 1000 plus alloc size : 100 is more than total mem size : 1050."
+    text = (
+        "x " * 3000
+        + "TotalUsedMemStatistics : 1000 plus alloc size : 100 is more than total mem size : 1050."
+    )
     path = tmp_path / "error.txt"
     path.write_text(text)
     for result in (

@@ -114,6 +114,14 @@ def test_our_own_log(tmp_path):
     )
 
 
+def test_our_own_log_writes_null_for_nan_but_a_skipped_step_has_no_loss(tmp_path):
+    log = read(
+        tmp_path,
+        '{"step": 1, "loss": null, "overflow": false}\n{"step": 2, "loss": null, "overflow": true}\n',
+    )
+    assert math.isnan(log.steps[0].loss) and log.steps[1].loss is None
+
+
 def test_a_loss_that_is_no_number_stays_one(tmp_path):
     log = read(tmp_path, "s:1 trl:nan\ns:2 trl:inf\n")
     assert math.isnan(log.steps[0].loss) and math.isinf(log.steps[1].loss)
