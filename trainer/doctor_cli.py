@@ -168,10 +168,17 @@ def _server_addresses(servers: tuple[str, ...]) -> dict[str, list[str]]:
     return addresses
 
 
+def _exists(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):  # a whole message is too long for a file's name
+        return False
+
+
 def _message(text: str) -> str:
     if text == "-":
         message = sys.stdin.read()
-    elif "\n" not in text and len(text) < 4096 and Path(text).exists():
+    elif _exists(text):
         message = read_text(Path(text))
     elif not any(character.isspace() for character in text):
         raise InputError(f"{text}: no such file; give a file, - for stdin, or the message itself in quotes")

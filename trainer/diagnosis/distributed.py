@@ -15,9 +15,11 @@ from trainer.diagnosis.rulebook import make_finding
 from trainer.findings import Evidence, Finding, Rival
 
 _SUFFIXES = frozenset({"", ".log", ".txt", ".out", ".err"})
-_TIMEOUT = re.compile(r"timeout\[(\d+)\]|HCCL_CONNECT_TIMEOUT\s*[=:]\s*(\d+)")
-_WORLD = re.compile(r"\b(?:RANK_SIZE|MS_WORKER_NUM|WORLD_SIZE|rankSize|world_size|rank_size)\s*[=:]\s*(\d+)")
-_PEERS = re.compile(r"(?:dst_rank|remoteRank|remoteUserrank)\[(\d+)\]")
+_TIMEOUT = re.compile(r"timeout\[(\d{1,7})\]|HCCL_CONNECT_TIMEOUT\s*[=:]\s*(\d{1,7})")
+_WORLD = re.compile(
+    r"\b(?:RANK_SIZE|MS_WORKER_NUM|WORLD_SIZE|rankSize|world_size|rank_size)\s*[=:]\s*(\d{1,6})\b"
+)
+_PEERS = re.compile(r"(?:dst_rank|remoteRank|remoteUserrank)\[(\d{1,6})\]")
 _ADDRESSES = {
     "local_address": re.compile(r"localIpAddr\[([^\]]+)\]"),
     "peer_address": re.compile(r"(?:remote_ip_addr|remoteIpAddr)\[([^\]]+)\]"),

@@ -17,6 +17,8 @@ from trainer.findings import SEVERITIES, Evidence, Finding, Value
 
 _PREFIX = "HCCL_"
 _SETTING = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)")
+_NUMBER = re.compile(r"[-+]?[0-9]{1,18}", re.ASCII)
+_LONGEST_SHOWN = 80
 _PACKAGE = re.compile(r"([A-Za-z][A-Za-z0-9_.-]*)==(\S+)")
 
 
@@ -106,7 +108,7 @@ def _values(variables: Mapping[str, str], book: EnvironmentBook, here: bool) -> 
             continue
         evidence = [
             Evidence("variable", rule.name),
-            Evidence("value", value, rule.unit),
+            Evidence("value", value[:_LONGEST_SHOWN], rule.unit),
             Evidence("default", rule.default),
             Evidence("rule", rule.source),
         ]
@@ -132,11 +134,11 @@ def _refusal(rule: Variable, value: str, here: bool) -> str | None:
         return f"one of {', '.join(rule.values)} is needed"
     if rule.kind == "list":
         items = value.split(",")
-        if not all(item.strip().isdecimal() for item in items):
+        if not all(_NUMBER.fullmatch(item.strip()) for item in items):
             return "device numbers separated by commas are needed"
         if len({int(item) for item in items}) != len(items):
             return "a device stands twice"
-    if rule.kind == "path" and here and not Path(value).is_file():
+    if rule.kind == "path" and here and not _is_file(value):
         return "no such file"
     if rule.kind == "address":
         try:
@@ -147,10 +149,9 @@ def _refusal(rule: Variable, value: str, here: bool) -> str | None:
 
 
 def _number_refusal(rule: Variable, value: str) -> str | None:
-    try:
-        number = int(value)
-    except ValueError:
+    if not _NUMBER.fullmatch(value.strip()):
         return "a whole number is needed"
+    number = int(value)
     low, high = rule.min, rule.max
     if (low is not None and number < low) or (high is not None and number > high):
         if low is not None and high is not None:
@@ -200,10 +201,14 @@ def _relations(variables: Mapping[str, str], book: EnvironmentBook) -> Iterator[
 def _integer(variables: Mapping[str, str], book: EnvironmentBook, name: str) -> int | None:
     default = next(rule.default for rule in book.variables if rule.name == name)
     text = variables.get(name, default)
+    return int(text) if text is not None and _NUMBER.fullmatch(text.strip()) else None
+
+
+def _is_file(path: str) -> bool:
     try:
-        return int(text) if text is not None else None
-    except ValueError:
-        return None
+        return Path(path).is_file()
+    except (OSError, ValueError):  # too long, or a NUL in it
+        return False
 
 
 def _unquoted(text: str) -> str:

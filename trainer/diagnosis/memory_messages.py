@@ -17,7 +17,7 @@ _UNITS = {
     "GIB": 2**30,
     "TIB": 2**40,
 }
-_SIZE = r"(\d+(?:\.\d+)?)\s*(GiB|MiB|KiB|TiB|GB|MB|KB|B|bytes)"
+_SIZE = r"(\d{1,18}(?:\.\d{1,18})?)\s*(GiB|MiB|KiB|TiB|GB|MB|KB|B|bytes)"
 _FRAMEWORK = re.compile(rf"out of memory\.?\s*Tried to allocate {_SIZE}", re.IGNORECASE)
 _PARTS = {
     "total": re.compile(rf"{_SIZE} total capacity|total capacity of {_SIZE}"),
@@ -28,23 +28,23 @@ _PARTS = {
     "idle": re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated"),
 }
 _POOL = re.compile(
-    r"TotalUsedMemStatistics\s*:\s*(?P<used>\d+)(?: plus TotalUsedByEventMemStatistics\s*:\s*(?P<events>\d+) and)?"
-    r" plus alloc size\s*:\s*(?P<asked>\d+) is more than total mem size\s*:\s*(?P<limit>\d+)"
+    r"TotalUsedMemStatistics\s*:\s*(?P<used>\d{1,18})(?: plus TotalUsedByEventMemStatistics\s*:\s*(?P<events>\d{1,18}) and)?"
+    r" plus alloc size\s*:\s*(?P<asked>\d{1,18}) is more than total mem size\s*:\s*(?P<limit>\d{1,18})"
 )
-_FREE = re.compile(r"current free memory size\[(\d+)B?\] is smaller than required size\[(\d+)B?\]")
+_FREE = re.compile(r"current free memory size\[(\d{1,18})B?\] is smaller than required size\[(\d{1,18})B?\]")
 _KERNEL = re.compile(
-    r"memory isn't enough and alloc failed(?:, kernel name\s*:\s*(?P<kernel>[^,\n]+))?(?:, alloc size\s*:\s*(?P<asked>\d+)B?)?"
+    r"memory isn't enough and alloc failed(?:, kernel name\s*:\s*(?P<kernel>[^,\n]+))?(?:, alloc size\s*:\s*(?P<asked>\d{1,18})B?)?"
 )
 _DEVICE = re.compile(
-    r"(?:rtMalloc fail|halMemAlloc failed|aclrtMalloc\w* fail\w*)[^\n]*?\bsize\s*[:=]\s*(?P<asked>\d+)"
+    r"(?:rtMalloc fail|halMemAlloc failed|aclrtMalloc\w* fail\w*)[^\n]*?\bsize\s*[:=]\s*(?P<asked>\d{1,18})"
 )
 _HCCL = re.compile(
-    r"NEEDED_HCCL_BUFFSIZE(?:\([^=]*\))?\s*=\s*(?P<need>\d+)\s*MB,\s*HCCL_BUFFSIZE\s*=\s*(?P<have>\d+)\s*MB"
+    r"NEEDED_HCCL_BUFFSIZE(?:\([^=]*\))?\s*=\s*(?P<need>\d{1,18})\s*MB,\s*HCCL_BUFFSIZE\s*=\s*(?P<have>\d{1,18})\s*MB"
 )
-_CARD = re.compile(r"\b(?:NPU|GPU|device_id)\s*[:=]?\s*(\d+)\b|Device\(id:(\d+)\)")
+_CARD = re.compile(r"\b(?:NPU|GPU|device_id)\s*[:=]?\s*(\d{1,18})\b|Device\(id:(\d{1,18})\)")
 _GROWTH = re.compile(
-    r"(?:\[Rank (?P<rank>\d+)\])?[^\n]*?\(?after (?P<step>\d+) iterations?\)? memory \(MB\) \| allocated: (?P<mb>[\d.]+)"
-    r"|\bstep[:=\s]+(?P<step2>\d+)[^\n]*?\b(?:memory_)?allocated[:=\s]+(?P<size>[\d.]+)\s*(?P<unit>GiB|MiB|GB|MB)",
+    r"(?:\[Rank (?P<rank>\d{1,18})\])?[^\n]*?\(?after (?P<step>\d{1,18}) iterations?\)? memory \(MB\) \| allocated: (?P<mb>\d{1,15}(?:\.\d+)?)"
+    r"|\bstep[:=\s]+(?P<step2>\d{1,18})[^\n]*?\b(?:memory_)?allocated[:=\s]+(?P<size>\d{1,15}(?:\.\d+)?)\s*(?P<unit>GiB|MiB|GB|MB)",
     re.IGNORECASE,
 )
 

@@ -21,6 +21,7 @@ class Thresholds(Strict):
 
     other_share: float
     idle_share: float
+    fragmented: float
     growth_records: int
     context_gib: float
 
@@ -134,7 +135,9 @@ def _framework(message: MemoryMessage, situations: set[str]) -> tuple[str, list[
         if asked <= idle + free:
             rivals.append(Rival("fragmentation", f"{(idle + free) / _GIB:.2f} GiB lie in pieces"))
         return "other_process", rivals
-    if asked <= idle + free:
+    # A pool that is used up to the last per cent has pieces too, but joining them wouldn't help for long.
+    fragmented = message.reserved >= limits.fragmented * (message.reserved - idle) or asked <= free
+    if asked <= idle + free and fragmented:
         share = idle / message.reserved if message.reserved else 0.0
         if "dynamic_shape" in situations and share >= limits.idle_share:
             return "dynamic_shape_reservation", rivals
@@ -142,7 +145,7 @@ def _framework(message: MemoryMessage, situations: set[str]) -> tuple[str, list[
             Rival("capacity", f"with {(free + idle) / _GIB:.2f} GiB left the card is nearly full anyway")
         )
         return "fragmentation", rivals
-    if idle > 0.05 * message.reserved:
+    if idle:
         rivals.append(
             Rival("fragmentation", f"{idle / _GIB:.2f} GiB of the pool are unused, too little to help")
         )

@@ -30,12 +30,12 @@ _GLOG = re.compile(
     r"(?:\.(?P<fraction>\d{1,9}))?"
 )
 _LEVEL = re.compile(r"\[(ERROR|CRITICAL|WARNING|INFO|EVENT|DEBUG)\]|\b(ERROR|CRITICAL|WARNING|INFO|DEBUG)\b")
-_PLOG_HEAD = re.compile(r"\[\w+\]\s*(?P<module>\w+)\((?P<pid>\d+),")
-_PID = re.compile(r"\[PID: (\d+)\]|\(PID:(\d+)|\bpid=(\d+)")
-_RANK = re.compile(r"\bRankID:(\d+)|\[rank(\d+)\]|\blocalUserrank\[(\d+)\]|\brank=(\d+)\b")
+_PLOG_HEAD = re.compile(r"\[\w+\]\s*(?P<module>\w+)\((?P<pid>\d{1,18})(?::\d+)?,")
+_PID = re.compile(r"\[PID: (\d{1,18})\]|\(PID:(\d{1,18})|\bpid=(\d{1,18})")
+_RANK = re.compile(r"\bRankID:(\d{1,9})|\[rank(\d{1,9})\]|\blocalUserrank\[(\d{1,9})\]|\brank=(\d{1,9})\b")
 _CODE = re.compile(r"\b(E[A-Z]\d{4})\b")
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]:\s*)?(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt))\b:?")
-_FILE_RANK = re.compile(r"(?:^|[_\-.])(?:rank|worker|device)[_\-]?(\d+)(?:[_\-.]|$)", re.IGNORECASE)
+_FILE_RANK = re.compile(r"(?:^|[_\-.])(?:rank|worker|device)[_\-]?(\d{1,9})(?:[_\-.]|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,9 @@ from typing import Any
 START = datetime(2026, 5, 1, 10, 0, 0)
 
 
-def jsonl(path: Path, steps: int = 200, change: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda r: r) -> Path:
+def jsonl(
+    path: Path, steps: int = 200, change: Callable[[dict[str, Any]], dict[str, Any] | None] = lambda r: r
+) -> Path:
     """A healthy log of `trainer train`; `change` may edit a record or leave it out."""
     noise = random.Random(7)
     with path.open("w") as stream:
@@ -47,7 +49,9 @@ def mindformers(path: Path, losses: list[float], *, per_epoch: int = 1000) -> Pa
     return path
 
 
-def megatron(step: int, loss: float | None, *, scale: float = 65536.0, norm: float = 0.31, lr: float = 1e-4) -> str:
+def megatron(
+    step: int, loss: float | None, *, scale: float = 65536.0, norm: float = 0.31, lr: float = 1e-4
+) -> str:
     """One line as Megatron prints it."""
     shown = f" lm loss: {loss:.6E} |" if loss is not None else ""
     return (

@@ -37,7 +37,12 @@ def test_an_exception_before_the_timeouts_is_the_cause(tmp_path):
     folder = write(
         tmp_path,
         worker_0=[info(0), timeout(130)],
-        worker_1=[info(0), info(9), "Traceback (most recent call last):", "ValueError: no such file: data.txt"],
+        worker_1=[
+            info(0),
+            info(9),
+            "Traceback (most recent call last):",
+            "ValueError: no such file: data.txt",
+        ],
     )
     report = diagnose_distributed(folder)
     first = report.findings[0]

@@ -76,14 +76,18 @@ def test_generate_then_validate(trainer, tmp_path):
     assert trainer("doctor", "rank-table", "--generate", *servers, "--out", out).returncode == 0
     result = trainer("doctor", "rank-table", out, "--json")
     assert result.returncode == 0 and contract(result)["ranks"] == 4
-    assert json.loads(trainer("doctor", "rank-table", "--generate", *servers).stdout) == json.loads(out.read_text())
+    assert json.loads(trainer("doctor", "rank-table", "--generate", *servers).stdout) == json.loads(
+        out.read_text()
+    )
     assert trainer("doctor", "rank-table", "--generate", *servers, "--out", out).returncode == 2
 
 
 def test_environment_reads_a_file_or_its_own_process(trainer, tmp_path, monkeypatch):
     path = tmp_path / "env.txt"
     path.write_text("HCCL_CONNECT_TIMEOUT=60\n")
-    result = trainer("doctor", "environment", path, "--version", "cann=8.3.RC1", "--version", "driver=1.0", "--json")
+    result = trainer(
+        "doctor", "environment", path, "--version", "cann=8.3.RC1", "--version", "driver=1.0", "--json"
+    )
     found = {finding["rule"] for finding in contract(result)["findings"]}
     assert result.returncode == 0 and {"value_refused", "versions_not_released_together"} <= found
     monkeypatch.setenv("HCCL_RDMA_SL", "9")
@@ -92,15 +96,24 @@ def test_environment_reads_a_file_or_its_own_process(trainer, tmp_path, monkeypa
 
 
 def test_oom_takes_text_a_file_or_stdin(trainer, tmp_path):
-    text = "TotalUsedMemStatistics : 1000 plus alloc size : 100 is more than total mem size : 1050."
+    text = (
+        "x " * 3000
+        + "TotalUsedMemStatistics : 1000 plus alloc size : 100 is more than total mem size : 1050."
+    )
     path = tmp_path / "error.txt"
     path.write_text(text)
-    for result in (trainer("doctor", "oom", text), trainer("doctor", "oom", path), trainer("doctor", "oom", "-", stdin=text)):
+    for result in (
+        trainer("doctor", "oom", text),
+        trainer("doctor", "oom", path),
+        trainer("doctor", "oom", "-", stdin=text),
+    ):
         assert result.returncode == 0 and result.stdout.startswith("error: pool_limit:")
 
 
 def test_distributed(trainer, tmp_path):
-    (tmp_path / "worker_0.log").write_text("[ERROR] ME(1,python):2026-05-01-10:00:00.000.000 [x] x\nValueError: y\n")
+    (tmp_path / "worker_0.log").write_text(
+        "[ERROR] ME(1,python):2026-05-01-10:00:00.000.000 [x] x\nValueError: y\n"
+    )
     result = trainer("doctor", "distributed", tmp_path, "--json")
     assert result.returncode == 0 and contract(result)["findings"][0]["rule"] == "process_raised"
 

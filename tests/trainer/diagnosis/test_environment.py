@@ -107,7 +107,10 @@ def test_the_table_is_the_published_one(shared_data):
 
 def test_versions_that_dont_go_together():
     found = check_environment({}, KNOWN | {"cann": "8.2.RC1"})
-    assert {f.value("first"): f.value("expected") for f in found} == {"mindspore": "8.3.RC1", "cann": "25.2.0"}
+    assert {f.value("first"): f.value("expected") for f in found} == {
+        "mindspore": "8.3.RC1",
+        "cann": "25.2.0",
+    }
 
 
 def test_unknown_versions_are_said_and_not_judged():

@@ -97,7 +97,9 @@ def test_growth_is_looked_at_a_rank():
 
 
 def test_retries_of_the_driver_are_one_finding():
-    text = "\n".join(f"Call rtMalloc fail, purpose: p, size:{size}, device_id:0" for size in (4 * GIB, 2 * GIB, 4 * GIB))
+    text = "\n".join(
+        f"Call rtMalloc fail, purpose: p, size:{size}, device_id:0" for size in (4 * GIB, 2 * GIB, 4 * GIB)
+    )
     (finding,) = diagnose_out_of_memory(text)
     assert (finding.value("attempts"), finding.value("smallest_refused_gib")) == (2, 2.0)
 

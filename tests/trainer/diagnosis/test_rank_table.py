@@ -145,16 +145,18 @@ def test_super_pods_are_checked(shared_data):
     def rules(change) -> set[str]:
         value = copy.deepcopy(sound)
         change(value)
-        return {finding.rule for finding in check_rank_table_value(value).findings if finding.severity == "error"}
+        return {
+            finding.rule for finding in check_rank_table_value(value).findings if finding.severity == "error"
+        }
 
     assert rules(lambda value: None) == set()
     assert rules(lambda v: v["super_pod_list"][0]["server_list"].append({"server_id": "ghost"})) == {
         "super_pod_unknown_server"
     }
     assert rules(lambda v: v["super_pod_list"][0]["server_list"].pop()) == {"super_pod_server_count"}
-    assert rules(lambda v: v["super_pod_list"][1].update(super_pod_id=v["super_pod_list"][0]["super_pod_id"])) == {
-        "duplicate_super_pod_id"
-    }
+    assert rules(
+        lambda v: v["super_pod_list"][1].update(super_pod_id=v["super_pod_list"][0]["super_pod_id"])
+    ) == {"duplicate_super_pod_id"}
     assert rules(lambda v: v["server_list"][0]["device"][1].update(super_device_id="0")) == {
         "duplicate_super_device_id"
     }

@@ -34,7 +34,13 @@ def test_mindformers(tmp_path):
 )
 def test_mindformers_with_damaged_brackets(tmp_path, line):
     (step,) = read(tmp_path, line).steps
-    assert (step.step, step.loss, step.loss_scale, step.grad_norm, step.skipped) == (110, 3.5, 4096.0, 1.5, True)
+    assert (step.step, step.loss, step.loss_scale, step.grad_norm, step.skipped) == (
+        110,
+        3.5,
+        4096.0,
+        1.5,
+        True,
+    )
 
 
 def test_megatron(tmp_path):
@@ -63,7 +69,9 @@ def test_a_cut_line_keeps_what_is_whole(tmp_path):
 
 
 def test_values_that_stand_for_not_measured(tmp_path):
-    log = read(tmp_path, megatron(1, 2.5, scale=-1.0, norm=0.0) + "\n" + megatron(2, None, scale=4294967296.0) + "\n")
+    log = read(
+        tmp_path, megatron(1, 2.5, scale=-1.0, norm=0.0) + "\n" + megatron(2, None, scale=4294967296.0) + "\n"
+    )
     first, second = log.steps
     assert (first.loss_scale, first.grad_norm, log.no_scales, log.zero_norms) == (None, None, 1, 1)
     assert (second.loss, second.loss_scale, second.skipped) == (None, 4294967296.0, True)
@@ -88,14 +96,30 @@ def test_llm_c_and_nanogpt(tmp_path):
     assert (log.steps[0].learning_rate, log.steps[0].grad_norm) == (1e-6, 15.37)
     log = read(tmp_path, "step:0/9 val_loss:9.0 x\nstep:1/9 train_loss:8.5 train_time:3ms step_avg:nanms\n")
     assert (log.format, [step.loss for step in log.steps]) == ("nanogpt", [8.5])
-    log = read(tmp_path, "step 0: train loss 9.1, val loss 9.2\niter 100: loss 4.1234, time 250.12ms, mfu 12.30%\n")
+    log = read(
+        tmp_path, "step 0: train loss 9.1, val loss 9.2\niter 100: loss 4.1234, time 250.12ms, mfu 12.30%\n"
+    )
     assert [(s.step, s.loss, s.seconds) for s in log.steps] == [(100, 4.1234, 0.25012)]
 
 
 def test_our_own_log(tmp_path):
     log = read_training_log(jsonl(tmp_path / "log.jsonl", 3))
     step = log.steps[2]
-    assert (log.format, step.step, step.sample_ids, step.skipped, step.seconds) == ("jsonl", 3, "s3", False, 1e-3)
+    assert (log.format, step.step, step.sample_ids, step.skipped, step.seconds) == (
+        "jsonl",
+        3,
+        "s3",
+        False,
+        1e-3,
+    )
+
+
+def test_our_own_log_writes_null_for_nan_but_a_skipped_step_has_no_loss(tmp_path):
+    log = read(
+        tmp_path,
+        '{"step": 1, "loss": null, "overflow": false}\n{"step": 2, "loss": null, "overflow": true}\n',
+    )
+    assert math.isnan(log.steps[0].loss) and log.steps[1].loss is None
 
 
 def test_a_loss_that_is_no_number_stays_one(tmp_path):

@@ -51,7 +51,9 @@ def test_each_labelled_spike_is_found_with_its_cause(shared_data):
 def test_the_labelled_logs_have_no_alarm_that_the_diary_doesnt_tell(shared_data):
     """One more is in the wide log: its diary tells of 8738 to 8743 too (and of the second attempt at 6930)."""
     folder = shared_data / "traces" / "bigscience_spikes"
-    found = {path.stem: [s.start.step for s in diagnose_spikes([path]).spikes] for path in folder.glob("*.log")}
+    found = {
+        path.stem: [s.start.step for s in diagnose_spikes([path]).spikes] for path in folder.glob("*.log")
+    }
     assert found == {
         "tr11-176B-ml": [31216],
         "tr11-prequel": [],
@@ -88,14 +90,20 @@ def test_a_spike_that_recovers(tmp_path):
 
 
 def test_a_small_rise_must_persist(tmp_path):
-    once = diagnose_spikes([jsonl(tmp_path / "a", change=lambda r: r | {"loss": 2.3} if r["step"] == 150 else r)])
+    once = diagnose_spikes(
+        [jsonl(tmp_path / "a", change=lambda r: r | {"loss": 2.3} if r["step"] == 150 else r)]
+    )
     assert once.spikes == []
-    twice = diagnose_spikes([jsonl(tmp_path / "b", change=lambda r: r | {"loss": 2.3} if r["step"] in (150, 151) else r)])
+    twice = diagnose_spikes(
+        [jsonl(tmp_path / "b", change=lambda r: r | {"loss": 2.3} if r["step"] in (150, 151) else r)]
+    )
     assert [spike.start.step for spike in twice.spikes] == [150]
 
 
 def test_one_odd_batch_is_told_but_no_alarm(tmp_path):
-    report = diagnose_spikes([jsonl(tmp_path / "a", change=lambda r: r | {"loss": 3.5} if r["step"] == 150 else r)])
+    report = diagnose_spikes(
+        [jsonl(tmp_path / "a", change=lambda r: r | {"loss": 3.5} if r["step"] == 150 else r)]
+    )
     assert report.spikes == [] and [f.rule for f in report.findings] == ["odd_batches"]
 
 
@@ -109,7 +117,9 @@ def test_a_spike_on_a_falling_loss_is_found(tmp_path):
 
 def test_a_loss_that_is_no_number(tmp_path):
     path = tmp_path / "run.log"
-    path.write_text("\n".join(megatron(step, 2.0) for step in range(1, 50)) + "\n" + megatron(50, float("nan")) + "\n")
+    path.write_text(
+        "\n".join(megatron(step, 2.0) for step in range(1, 50)) + "\n" + megatron(50, float("nan")) + "\n"
+    )
     report = diagnose_spikes([path])
     ((spike, finding),) = report.explained
     assert not spike.finite and finding.severity == "error"
@@ -131,7 +141,9 @@ def test_slow_divergence(tmp_path):
 def test_scale_overflow(tmp_path):
     def change(record):
         step = record["step"]
-        scale = 65536.0 if step < 140 else 131072.0 if step < 150 else max(1024.0, 131072.0 / 2 ** (step - 149))
+        scale = (
+            65536.0 if step < 140 else 131072.0 if step < 150 else max(1024.0, 131072.0 / 2 ** (step - 149))
+        )
         overflow = 150 <= step < 157
         return risen(record) | {"loss_scale": scale, "overflow": overflow}
 
@@ -142,7 +154,9 @@ def test_scale_overflow(tmp_path):
 def test_scale_collapse_before_the_spike(tmp_path):
     def change(record):
         step = record["step"]
-        return risen(record) | {"loss_scale": 65536.0 if step < 120 else max(256.0, 65536.0 / 2 ** (step - 119))}
+        return risen(record) | {
+            "loss_scale": 65536.0 if step < 120 else max(256.0, 65536.0 / 2 ** (step - 119))
+        }
 
     assert rules(diagnose_spikes([jsonl(tmp_path / "a", change=change)])) == ["scale_collapse"]
 
@@ -175,7 +189,9 @@ def test_the_same_data_in_two_attempts(tmp_path):
 
 
 def test_errors_of_other_logs_are_joined_by_time_and_the_first_wins(tmp_path):
-    log = mindformers(tmp_path / "run.log", [2.0 + 0.01 * (step % 3) + (3 if step > 150 else 0) for step in range(200)])
+    log = mindformers(
+        tmp_path / "run.log", [2.0 + 0.01 * (step % 3) + (3 if step > 150 else 0) for step in range(200)]
+    )
     plog = tmp_path / "plog.log"
     spike = START + timedelta(seconds=1520)
 
@@ -190,12 +206,16 @@ def test_errors_of_other_logs_are_joined_by_time_and_the_first_wins(tmp_path):
         + line(-5, "SDMA error afterwards")
     )
     ((_, finding),) = diagnose_spikes([log], [plog]).explained
-    assert finding.rule == "communication_error" and finding.value("sign").startswith("port_in_use 3.0 min before")
+    assert finding.rule == "communication_error" and finding.value("sign").startswith(
+        "port_in_use 3.0 min before"
+    )
 
 
 def test_logs_without_times_say_that_they_cant_be_joined(tmp_path):
     plog = tmp_path / "plog.log"
-    plog.write_text("[ERROR] HCCL(1,python):2026-05-01-10:00:00.000.000 [x.cc:1] wait socket establish timeout\n")
+    plog.write_text(
+        "[ERROR] HCCL(1,python):2026-05-01-10:00:00.000.000 [x.cc:1] wait socket establish timeout\n"
+    )
     report = diagnose_spikes([jsonl(tmp_path / "a", change=risen)], [plog])
     assert rules(report) == ["unknown_cause"]
     assert "logs_not_joined" in {finding.rule for finding in report.findings}

@@ -19,7 +19,9 @@ FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    found = next((p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None)
+    found = next(
+        (p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None
+    )
     if found is None:
         if os.environ.get("EVALKIT_REQUIRE_BROWSER") == "1":
             pytest.fail("EVALKIT_REQUIRE_BROWSER=1, but no chromium is installed")
@@ -30,7 +32,9 @@ def chromium() -> str:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("spikes")
-    log = jsonl(folder / "<run> & co.jsonl", change=lambda r: r | {"loss": 9.0} if 150 <= r["step"] < 160 else r)
+    log = jsonl(
+        folder / "<run> & co.jsonl", change=lambda r: r | {"loss": 9.0} if 150 <= r["step"] < 160 else r
+    )
     path = folder / "spikes.html"
     path.write_text(render_page(diagnose_spikes([log])), encoding="utf-8")
     return path
@@ -63,7 +67,9 @@ def test_the_page_shows_curve_findings_and_close_up(chromium, page, tmp_path):
 @pytest.mark.parametrize("width", [1280, 820, 390])
 def test_nothing_is_wider_than_the_screen(chromium, page, tmp_path, width):
     probe = "<script>document.title = 'width=' + document.documentElement.scrollWidth</script></body>"
-    inner = page.read_text(encoding="utf-8").replace("default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';")
+    inner = page.read_text(encoding="utf-8").replace(
+        "default-src 'none';", "default-src 'none'; script-src 'unsafe-inline';"
+    )
     target = tmp_path / "inner.html"
     target.write_text(inner.replace("</body>", probe), encoding="utf-8")
     outer = tmp_path / "outer.html"
@@ -71,7 +77,9 @@ def test_nothing_is_wider_than_the_screen(chromium, page, tmp_path, width):
         f'<iframe id="f" src="{target.as_uri()}" style="width:{width}px;height:900px;border:0"></iframe>'
         "<script>document.getElementById('f').onload = e => document.title = e.target.contentDocument.title</script>"
     )
-    dom = browse(chromium, tmp_path / "profile", "--allow-file-access-from-files", "--dump-dom", outer.as_uri())
+    dom = browse(
+        chromium, tmp_path / "profile", "--allow-file-access-from-files", "--dump-dom", outer.as_uri()
+    )
     found = re.search(r"<title>width=(\d+)</title>", dom)
     assert found is not None and int(found.group(1)) <= width
 
@@ -80,7 +88,9 @@ def test_a_long_curve_keeps_its_spike(tmp_path):
     points = tuple((float(step), 9.0 if step == 12_345 else 2.0) for step in range(20_000))
     plot = draw("Loss", [Curve(points)])
     assert plot is not None
-    heights = {float(pair.split(",")[1]) for pair in re.search(r'points="([^"]+)"', plot.svg).group(1).split()}
+    heights = {
+        float(pair.split(",")[1]) for pair in re.search(r'points="([^"]+)"', plot.svg).group(1).split()
+    }
     assert len(heights) == 2 and plot.svg.count(",") < 3000
 
 

@@ -15,13 +15,13 @@ from trainer.diagnosis.plog import parse_time
 from trainer.diagnosis.spikes.records import LogFormat, TrainingLog, TrainingStep
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Inf|NAN|INF)"
-_MEGATRON = re.compile(r"\biteration\s+(?P<step>\d+)\s*/\s*\d+\s*\|(?P<rest>.*)")
+_MEGATRON = re.compile(r"\biteration\s+(?P<step>\d{1,15})\s*/\s*\d+\s*\|(?P<rest>.*)")
 _MEGATRON_START = re.compile(r"\biteration\s+\d+\s*/\s*\d+")
 _FIELDS = re.compile(r"[^|:]+:[^|:]*\|")
 _OVERFLOW = re.compile(r"\bOVERFLOW!|overflow detected|Gradient overflow", re.IGNORECASE)
 # Brackets get lost in logs in the wild: none of them is required.
 _MINDFORMERS = re.compile(
-    rf"Epoch\s*:\s*\[?\s*(?P<epoch>\d+)\s*/\s*\d+\s*\]?\s*,?\s*step\s*:\s*\[?\s*(?P<step>\d+)\s*/\s*(?P<per>\d+)\s*\]?\s*,?"
+    rf"Epoch\s*:\s*\[?\s*(?P<epoch>\d{{1,9}})\s*/\s*\d+\s*\]?\s*,?\s*step\s*:\s*\[?\s*(?P<step>\d{{1,15}})\s*/\s*(?P<per>\d{{1,15}})\s*\]?\s*,?"
     rf"\s*loss\s*:\s*\[?\s*(?P<loss>{_NUMBER})"
 )
 _MINDFORMERS_PARTS = {
@@ -32,10 +32,10 @@ _MINDFORMERS_PARTS = {
 }
 _OVERFLOW_CONDITION = re.compile(r"overflow cond\s*:\s*\[?\s*(True|False)")
 _LLM_C = re.compile(
-    rf"^s:(?P<step>\d+)\s+trl:(?P<loss>{_NUMBER})(?:\s+lr:(?P<lr>{_NUMBER}))?(?:\s+norm:(?P<norm>{_NUMBER}))?"
+    rf"^s:(?P<step>\d{{1,15}})\s+trl:(?P<loss>{_NUMBER})(?:\s+lr:(?P<lr>{_NUMBER}))?(?:\s+norm:(?P<norm>{_NUMBER}))?"
 )
 _NANOGPT = re.compile(
-    rf"\bstep:(?P<step>\d+)/\d+\s+train_loss:(?P<loss>{_NUMBER})|\biter (?P<iter>\d+): loss (?P<loss2>{_NUMBER})(?:, time (?P<ms>{_NUMBER})ms)?"
+    rf"\bstep:(?P<step>\d{{1,15}})/\d+\s+train_loss:(?P<loss>{_NUMBER})|\biter (?P<iter>\d{{1,15}}): loss (?P<loss2>{_NUMBER})(?:, time (?P<ms>{_NUMBER})ms)?"
 )
 _LONGEST_LINE = 100_000
 _WRAPPED_LINES = 6
@@ -216,11 +216,14 @@ def _from_json(path: Path, number: int, record: dict[str, Any]) -> TrainingStep:
     overflow = record.get("overflow")
     elapsed = _plain(record.get("elapsed_ns"))
     ids = record.get("sample_ids")
+    loss = _plain(record["loss"])
+    if loss is None and overflow is not True:
+        loss = math.nan  # JSON has no NaN: the log writes null for it
     return TrainingStep(
         path,
         number,
         record["step"],
-        _plain(record["loss"]),
+        loss,
         _plain(record.get("grad_norm")),
         _plain(record.get("loss_scale")),
         _plain(record.get("learning_rate")),
@@ -239,7 +242,9 @@ def _json(text: str) -> dict[str, Any] | None:
     if not isinstance(record, dict) or "loss" not in record:
         return None
     step = record.get("step")
-    return record if isinstance(step, int) and not isinstance(step, bool) else None
+    if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 10**15:
+        return None
+    return record
 
 
 def _measured(step: TrainingStep, counts: _Counts) -> TrainingStep:
@@ -268,4 +273,9 @@ def _int(text: str | None) -> int | None:
 
 
 def _plain(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
