@@ -194,5 +194,5 @@ def blank_record(
     item: TextItem, encoded: EncodedText | None, status: SampleStatus = "ok", reason: str | None = None
 ) -> SampleRecord:
     """The record of a text before any sum; `encoded` is None where it can't be encoded."""
-    head = sample_head("text", item, item.text, status, reason)
-    return replace(head, tokens=0 if encoded is None else len(encoded.ids), tags=list(item.tags))
+    tokens = 0 if encoded is None else len(encoded.ids)
+    return sample_head("text", item, item.text, status, reason, tokens=tokens, tags=item.tags)
