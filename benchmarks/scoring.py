@@ -3,7 +3,7 @@
     EVALKIT_PEERS_PYTHON=.../bin/python python -m benchmarks.scoring SOURCE --corpus FILE.txt --out result.json
 
 SOURCE is what `trainer convert` takes. Texts are cut from the corpus: short ones of 20 to 60 tokens, long ones of 1,000.
-Both sides tokenise within the measured time and load the model outside it; each side takes the better of two passes,
+Both sides tokenise within the measured time and load the model outside it; each side takes the best of five passes,
 and the peer the best of its batch sizes. Each measurement has a process of its own, so that peak memory is its own.
 The load average before each says whether the machine was free.
 """
@@ -22,7 +22,7 @@ import numpy as np
 PEERS_VARIABLE = "EVALKIT_PEERS_PYTHON"
 PEER_SCRIPT = Path(__file__).with_name("peer_side.py")
 LENGTH = 512
-_PASSES = 2
+_PASSES = 5
 _PEER_BATCHES: tuple[int | str, ...] = (1, 8, 32, "auto")
 _SHORT, _LONG = (20, 60), (1000, 1000)
 

@@ -70,8 +70,14 @@ class _Partial:
         self.elapsed_ns = 0
         self.failed: str | None = None
         self.cached_from: frozenset[str] = frozenset()
+        self.only: SequenceStats | None = None
 
     def place(self, window: Window, stats: SequenceStats) -> None:
+        self.missing.remove(window.first_scored)
+        if window.scored == self.asked:
+            # Nothing to put together: most texts are one window.
+            self.only = stats
+            return
         given = {name: getattr(stats, name) for name in _STATISTICS}
         if not self.arrays:
             self.arrays = {
@@ -85,9 +91,10 @@ class _Partial:
         self.elapsed_ns += stats.elapsed_ns
         self.failed = self.failed or stats.failed
         self.cached_from |= stats.cached_from
-        self.missing.remove(window.first_scored)
 
     def stats(self) -> SequenceStats:
+        if self.only is not None:
+            return self.only
         return SequenceStats(
             **self.arrays,  # type: ignore[arg-type]
             elapsed_ns=self.elapsed_ns,

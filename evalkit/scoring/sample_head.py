@@ -1,5 +1,6 @@
 """The part of a sample's record that is known before any model is asked."""
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from evalkit.runs.records import SampleRecord, SampleStatus
@@ -20,7 +21,14 @@ class Sample(Protocol):
 
 
 def sample_head(
-    kind: Literal["text", "risk"], sample: Sample, text: str, status: SampleStatus, reason: str | None
+    kind: Literal["text", "risk"],
+    sample: Sample,
+    text: str,
+    status: SampleStatus,
+    reason: str | None,
+    *,
+    tokens: int = 0,
+    tags: Sequence[str] = (),
 ) -> SampleRecord:
     """A record with the sample's identity, its source text and its status.
 
@@ -29,6 +37,8 @@ def sample_head(
         sample: whose record it is.
         text: that is scored.
         status, reason: what became of it.
+        tokens: of the text.
+        tags: the user's.
     """
     return SampleRecord(
         sample_id=sample.sample_id,
@@ -37,7 +47,9 @@ def sample_head(
         cluster=sample.cluster,
         status=status,
         reason=reason,
+        tokens=tokens,
         bytes=len(text.encode("utf-8", "surrogatepass")),
+        tags=list(tags),
         # A text that isn't Unicode can't be written down again.
         text=text if is_unicode(text) else None,
     )

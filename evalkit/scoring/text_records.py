@@ -107,9 +107,9 @@ def finish_text(
         cache_runs=sorted(stats.cached_from),
         elapsed_ns=stats.elapsed_ns // len(job.items),
     )
-    records = [
+    records = [shared] + [
         replace(shared, sample_id=item.sample_id, cluster=item.cluster, tags=list(item.tags))
-        for item in job.items
+        for item in job.items[1:]
     ]
     tokens = [
         TokenRows(
@@ -158,8 +158,8 @@ def token_sums(
         columns |= {"rank": rank, "top1": (rank <= 1).astype(np.int64), "top5": (rank <= 5).astype(np.int64)}
     totals = class_sums(np.stack(list(columns.values())), classes, len(names))
     sums = {}
-    for code, name in enumerate(names):
-        of_class = dict(zip(columns, (int(total) for total in totals[:, code]), strict=True))
+    for name, of_name in zip(names, totals.T.tolist(), strict=True):
+        of_class = dict(zip(columns, of_name, strict=True))
         if of_class["tokens"]:
             sums[name] = ClassSums(
                 tokens=of_class["tokens"],
@@ -194,5 +194,5 @@ def blank_record(
     item: TextItem, encoded: EncodedText | None, status: SampleStatus = "ok", reason: str | None = None
 ) -> SampleRecord:
     """The record of a text before any sum; `encoded` is None where it can't be encoded."""
-    head = sample_head("text", item, item.text, status, reason)
-    return replace(head, tokens=0 if encoded is None else len(encoded.ids), tags=list(item.tags))
+    tokens = 0 if encoded is None else len(encoded.ids)
+    return sample_head("text", item, item.text, status, reason, tokens=tokens, tags=item.tags)

@@ -59,6 +59,10 @@ class _Decoder(GraphWriter):
     def __init__(self, spec: ModelSpec, weights: "Weights", inputs: list[GraphPort]) -> None:
         super().__init__()
         self.spec, self.weights = spec, weights
+        self.rotary_tables: tuple[str, str] | None = None
+        if spec.positions == "rotary":
+            cosines, sines = rotary_angles(spec.head_size, spec.max_length, spec.rope_theta)
+            self.rotary_tables = self.constant("cosines", cosines), self.constant("sines", sines)
         self.length = self._at(self.op("Shape", "token_ids"), 1)
         self.inputs = {port.name: self._filled(port.name) for port in inputs}
         self.shape = self.op("Shape", self.inputs["token_ids"])
@@ -135,14 +139,26 @@ class _Decoder(GraphWriter):
 
     def _attention(self, x: str, name: str) -> str:
         spec = self.spec
-        query, key, value = (self._linear(x, f"{name}.{part}_proj") for part in "qkv")
-        if spec.positions == "rotary":
-            query, key = self._rotate(query, spec.heads), self._rotate(key, spec.kv_heads)
+        # Queries and keys are one product, and are turned by one operator: half of the calls.
+        both = self._linear(x, f"{name}.q_proj", f"{name}.k_proj")
+        if self.rotary_tables is not None:
+            both = self.op(
+                "RotaryEmbedding",
+                both,
+                *self.rotary_tables,
+                self.positions,
+                num_heads=spec.heads + spec.kv_heads,
+            )
+        widths = self.integers(spec.heads * spec.head_size, spec.kv_heads * spec.head_size)
+        query, key = self.ops("Split", 2, both, widths, axis=-1)
+        value = self._linear(x, f"{name}.v_proj")
         blocks = []
         for mask, (start, end) in zip(self.masks, self.blocks, strict=True):
-            seen = [self._columns(part, self.integers(0), end) for part in (key, value)]
-            # Without it the width of the values is lost on ONNX's shape inference, which then fails.
-            seen[1] = self.op("Reshape", seen[1], self.integers(0, -1, spec.kv_heads * spec.head_size))
+            seen = [key, value]
+            if end != self.blocks[-1][1]:
+                seen = [self._columns(part, self.integers(0), end) for part in seen]
+                # Without it the width of the values is lost on ONNX's shape inference, which then fails.
+                seen[1] = self.op("Reshape", seen[1], self.integers(0, -1, spec.kv_heads * spec.head_size))
             blocks.append(
                 self.op(
                     "Attention",
@@ -155,11 +171,6 @@ class _Decoder(GraphWriter):
                 )
             )
         return self._linear(self.op("Concat", *blocks, axis=1), f"{name}.o_proj")
-
-    def _rotate(self, x: str, heads: int) -> str:
-        cosines, sines = rotary_angles(self.spec.head_size, self.spec.max_length, self.spec.rope_theta)
-        tables = self.constant("cosines", cosines), self.constant("sines", sines)
-        return self.op("RotaryEmbedding", x, *tables, self.positions, num_heads=heads)
 
     def _feed_forward(self, x: str, name: str) -> str:
         up = self._linear(x, f"{name}.up_proj")
@@ -182,11 +193,15 @@ class _Decoder(GraphWriter):
             axis=-1,
         )
 
-    def _linear(self, x: str, name: str) -> str:
-        product = self.op("MatMul", x, self.constant(name, self.weights[f"{name}.weight"].T))
-        if f"{name}.bias" not in self.weights:
+    def _linear(self, x: str, *names: str) -> str:
+        """x through one linear layer, or through several side by side."""
+        joined = " ".join(names)
+        matrix = np.concatenate([self.weights[f"{name}.weight"] for name in names])
+        product = self.op("MatMul", x, self.constant(joined, matrix.T))
+        if f"{names[0]}.bias" not in self.weights:
             return product
-        return self.op("Add", product, self._weight(name, "bias"))
+        bias = np.concatenate([self.weights[f"{name}.bias"] for name in names])
+        return self.op("Add", product, self.constant(f"{joined}.bias", bias))
 
     def _weight(self, name: str, kind: str = "weight") -> str:
         return self.constant(f"{name}.{kind}", self.weights[f"{name}.{kind}"])
