@@ -115,7 +115,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed-trace", type=Path, required=True, help="A real Kineto trace, .json.gz.")
     parser.add_argument("--sizes-mb", type=int, nargs="+", default=[64, 256, 1024])
-    parser.add_argument("--whole-mb", type=int, default=256, help="Largest size for programs that read it whole.")
+    parser.add_argument(
+        "--whole-mb", type=int, default=256, help="Largest size for programs that read it whole."
+    )
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     peers = os.environ.get("EVALKIT_TIMELINE_PEERS_PYTHON")
