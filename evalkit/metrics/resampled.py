@@ -26,6 +26,7 @@ from evalkit.metrics.estimators import (
 )
 from evalkit.resampling.reweighting import cluster_totals, effective_size
 from evalkit.runs.evidence import Evidence
+from evalkit.runs.records import SampleRecord
 from evalkit.statistics.intervals import MIN_CLUSTERS
 
 SLICE = "resampled"
@@ -104,16 +105,29 @@ def estimators(
             raise InputError(
                 f"plan.json: measurement: resample: no weight for the text {sample.sample_id!r}; the plan is damaged"
             )
+    cluster_of = {sample.sample_id: sample.cluster for sample in texts}
+    return [weighted(named, setup, cluster_of) for named in text_by_text(texts, context, metrics)]
+
+
+def text_by_text(
+    texts: Sequence[SampleRecord], context: MetricContext, metrics: Sequence[own.OwnMetric]
+) -> list[NamedEstimator]:
+    """Every metric of the texts with each text as a cluster of its own, so that any weights can be put on it."""
     single = Evidence(samples=tuple(replace(sample, cluster=sample.sample_id) for sample in texts))
     alone = replace(context, slices=(), resample=None)
     families = (perplexity, logits, token_calibration)
-    plain = [named for family in families for named in family.estimators(single, alone)]
-    plain += own.estimators(single, alone, [metric for metric in metrics if metric.evidence == "text"])
-    cluster_of = {sample.sample_id: sample.cluster for sample in texts}
-    return [_weighted(named, setup, cluster_of) for named in plain]
+    found = [named for family in families for named in family.estimators(single, alone)]
+    return found + own.estimators(single, alone, [metric for metric in metrics if metric.evidence == "text"])
 
 
-def _weighted(named: NamedEstimator, setup: ResampleSetup, cluster_of: dict[str, str]) -> NamedEstimator:
+def weighted(named: NamedEstimator, setup: ResampleSetup, cluster_of: dict[str, str]) -> NamedEstimator:
+    """A metric of `text_by_text` under weights; null with the reason where they don't suffice.
+
+    Args:
+        named: the metric.
+        setup: weights and what is known of them.
+        cluster_of: the cluster of each text.
+    """
     found = NamedEstimator(named.name, slice=SLICE, coverage=named.coverage)
     inner = named.estimator
     if setup.problem is not None or inner is None or inner.value is None:

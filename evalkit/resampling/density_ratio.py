@@ -7,19 +7,19 @@ Scheffer 2009, JMLR 10). It sees how features go together, which raking on their
 import numpy as np
 
 from evalkit.metrics.estimators import FloatArray
+from evalkit.resampling.bins import CodeArray
 from evalkit.resampling.raking import capped
 
 _FOLDS = 5
 
 
-def density_ratio(validation: FloatArray, target: FloatArray, cap: float, seed: int) -> FloatArray:
+def density_ratio(validation: CodeArray, target: CodeArray, cap: float, seed: int) -> FloatArray:
     """Weights of mean 1 for the validation texts.
 
-    Logistic regression on the standardised features, their squares and products, calibrated by Platt's sigmoid on folds
-    that it didn't learn from.
+    Logistic regression on the bins and the pairs of bins, calibrated by Platt's sigmoid on folds that it didn't learn from.
 
     Args:
-        validation, target: features, shape (texts, features); at least 5 texts each.
+        validation, target: bins of the features, shape (texts, features); at least 5 texts each.
         cap: largest weight, as a multiple of the mean.
         seed: of the folds.
 
@@ -30,13 +30,15 @@ def density_ratio(validation: FloatArray, target: FloatArray, cap: float, seed: 
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+    from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures
 
     features = np.concatenate([validation, target])
     labels = np.concatenate([np.zeros(len(validation)), np.ones(len(target))])
     classifier = CalibratedClassifierCV(
         make_pipeline(
-            StandardScaler(), PolynomialFeatures(2, include_bias=False), LogisticRegression(max_iter=1000)
+            OneHotEncoder(handle_unknown="ignore", sparse_output=False),
+            PolynomialFeatures(2, interaction_only=True, include_bias=False),
+            LogisticRegression(max_iter=1000),
         ),
         method="sigmoid",
         cv=StratifiedKFold(_FOLDS, shuffle=True, random_state=seed),

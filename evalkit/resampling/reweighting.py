@@ -23,7 +23,7 @@ class ReweightingSettings:
     """How weights are made, and what they must reach.
 
     Attributes:
-        method: raking on the marginals of the binned features, or a density-ratio classifier on the features.
+        method: raking on the marginals of the binned features, or a density-ratio classifier on the same bins.
         bins: a feature, of about equally many validation texts.
         cap: largest weight, as a multiple of the mean.
         min_effective: floor of the effective sample size, of texts and of clusters.
@@ -132,7 +132,7 @@ def reweight(
     elif min(len(validation), len(target)) < _LEAST_TO_LEARN:
         weights = np.zeros(len(validation))
     else:
-        weights = density_ratio(validation, target, settings.cap, seed)
+        weights = density_ratio(codes, target_codes, settings.cap, seed)
     if size is not None and weights.any():
         weights = draw(weights, size, seed) * (len(weights) / size)
     plain = np.ones(len(validation))

@@ -1,0 +1,215 @@
+"""What `EvalCallback` costs a training: an idle call against a step, and drift-awareness against the whole training.
+
+    python -m benchmarks.in_training [--steps 500] [--hidden 128] [--out FILE.json]
+
+A causal network is trained by `Model.train` with the callback in place, evaluated every 500 steps with drift-aware
+validation. Times are those inside the hook, in the same process and training, so that a busy machine slows both sides.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+IDLE_CALLS = 10_000
+CADENCE = 500
+_LENGTH, _BATCH, _VALIDATION_TEXTS = 64, 16, 400
+_WORDS = [
+    "card",
+    "account",
+    "payment",
+    "transfer",
+    "balance",
+    "fee",
+    "please",
+    "send",
+    "to",
+    "my",
+    "the",
+    "is",
+    "when",
+    "will",
+    "lost",
+    "new",
+    "pin",
+    "abroad",
+]
+
+
+def texts(count: int, seed: int) -> list[str]:
+    """Made-up sentences with amounts and dates among the words."""
+    generator = np.random.default_rng(seed)
+
+    def word() -> str:
+        kind = generator.random()
+        if kind < 0.05:
+            return f"${generator.integers(5, 900)}"
+        return "March 3" if kind < 0.07 else str(generator.choice(_WORDS))
+
+    return [" ".join(word() for _ in range(generator.integers(4, 26))) + "." for _ in range(count)]
+
+
+class TimedDrift:
+    """Passes everything on to a `Drift` and adds up the time."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.seconds = inner, {"begin": 0.0, "see": 0.0, "setup": 0.0}
+        self.latest: Any = None
+
+    def _timed(self, name: str, *arguments: Any) -> Any:
+        began = time.perf_counter()
+        found = getattr(self.inner, name)(*arguments)
+        self.seconds[name] += time.perf_counter() - began
+        return found
+
+    def begin(self, *arguments: Any) -> None:
+        """See `Drift.begin`."""
+        self._timed("begin", *arguments)
+
+    def see(self, arguments: Any) -> None:
+        """See `Drift.see`."""
+        self._timed("see", arguments)
+
+    def setup(self) -> Any:
+        """See `Drift.setup`."""
+        self.latest = self._timed("setup")
+        return self.latest
+
+
+def run(steps: int, hidden: int) -> dict[str, Any]:
+    """Train, then call the idle hook."""
+    import mindspore as ms
+    import mindspore.dataset as ds
+    from mindspore import nn
+    from mindspore.train import Callback, Model
+
+    from benchmarks.network import CausalNetwork, LossCell
+    from evalkit.metrics.evaluate import evaluate
+    from evalkit.resampling.features import entity_density, token_length
+    from evalkit.scoring.texts import TextItem
+    from evalkit.training import Drift, EvalCallback, EveryNSteps, OnLossScaleDrop, OnLossSpike, validation
+    from evalkit.training.drift import padded_texts
+    from trainer.data.tokenizer import train_tokenizer
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(1)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tokenizer.json"
+        train_tokenizer(texts(400, 0), vocab_size=500).save(str(file))
+        items = [
+            TextItem(f"t{index}", text, f"t{index}") for index, text in enumerate(texts(_VALIDATION_TEXTS, 1))
+        ]
+        check = validation(items, file, max_length=_LENGTH)
+    rows = np.zeros((2048, _LENGTH + 1), dtype=np.int32)
+    for row, text in zip(rows, texts(len(rows), 2), strict=True):
+        ids = check.tokenizer.encode(text).ids[: _LENGTH + 1]
+        row[: len(ids)] = ids
+    data = ds.NumpySlicesDataset({"token_ids": rows[:, :-1], "labels": rows[:, 1:]}, shuffle=True)
+    data = data.batch(_BATCH, drop_remainder=True)
+    network = CausalNetwork(check.tokenizer.vocab_size, hidden, _LENGTH)
+    loss_cell = LossCell(network)
+    drift = TimedDrift(
+        Drift(
+            lambda arguments: padded_texts(arguments.train_dataset_element[0].asnumpy(), 0),
+            [token_length(check.tokenizer, "benchmark"), entity_density()],
+        )
+    )
+    # The third sees the loss of every step: what a user may have running idly.
+    triggers = [EveryNSteps(CADENCE), OnLossScaleDrop(), OnLossSpike()]
+    callback = EvalCallback(network, check, [], triggers=triggers, drift=drift)
+
+    class Steps(Callback):  # type: ignore[misc]
+        """Time of each step, without the hooks of other callbacks."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.seconds: list[float] = []
+            self.context: Any = None
+
+        def on_train_step_begin(self, run_context: Any) -> None:
+            self._began = time.perf_counter()
+
+        def on_train_step_end(self, run_context: Any) -> None:
+            outputs = run_context.original_args().net_outputs
+            outputs.asnumpy()  # a step is over when its loss is there
+            self.seconds.append(time.perf_counter() - self._began)
+            self.context = run_context
+
+    watch = Steps()
+    model = Model(loss_cell, optimizer=nn.Adam(loss_cell.trainable_params(), 1e-3))
+    epochs = -(-steps // data.get_dataset_size())
+    began = time.perf_counter()
+    model.train(epochs, data, callbacks=[watch, callback], dataset_sink_mode=False)
+    total = time.perf_counter() - began
+    trained = len(watch.seconds)
+    evaluations = len(callback.records)
+    if any(record.error for record in callback.records):
+        raise RuntimeError(callback.records[0].error)
+    seen, drift.seconds["see"] = drift.seconds["see"], 0.0
+    idle = _idle_seconds(callback, watch.context, trained)
+    # The slice `resampled` of the metrics, which isn't part of Drift.
+    evidence = check.measure(callback._backend).evidence
+    costs = []
+    for context in (check.context, replace(check.context, resample=drift.latest)):
+        began = time.perf_counter()
+        evaluate(evidence, context)
+        costs.append(time.perf_counter() - began)
+    step = statistics.median(watch.seconds)
+    metrics = max(0.0, costs[1] - costs[0]) * evaluations
+    in_hook = seen + drift.seconds["setup"] + metrics
+    return {
+        "parameters": sum(parameter.size for parameter in network.trainable_params()),
+        "steps": trained,
+        "evaluations": evaluations,
+        "median_step_ms": 1e3 * step,
+        "idle_call_ms": 1e3 * idle,
+        "idle_call_of_step": idle / step,
+        "training_s": total,
+        "drift_see_s": seen,
+        "drift_setup_s": drift.seconds["setup"],
+        "drift_metrics_s": metrics,
+        "drift_of_training": in_hook / total,
+        "effective_sample_size": callback.records[-1].effective_sample_size,
+    }
+
+
+def _idle_seconds(callback: Any, run_context: Any, step: int) -> float:
+    """Mean time of a call after a step at which no trigger fires; drift's part of it included."""
+    arguments = run_context.original_args()
+    before = arguments.cur_step_num
+    calls = 0
+    began = time.perf_counter()
+    while calls < IDLE_CALLS:
+        step += 1
+        if step % CADENCE == 0:
+            continue
+        arguments["cur_step_num"] = step
+        callback.on_train_step_end(run_context)
+        calls += 1
+    found = (time.perf_counter() - began) / calls
+    arguments["cur_step_num"] = before
+    return found
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--steps", type=int, default=CADENCE)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    result = run(given.steps, given.hidden)
+    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    if given.out is not None:
+        given.out.write_text(json.dumps(result) + "\n")
+
+
+if __name__ == "__main__":
+    main()
