@@ -120,7 +120,8 @@ def _root(root: Incident, logs: _Logs, book: FailureBook) -> Finding:
         evidence.append(Evidence("seconds_until_the_timeout", waited, "s"))
         evidence.append(Evidence("connect_timeout", logs.timeout_s, "s"))
     if root.failure.rule in _WAITING and root.when is not None:
-        limit = book.exec_timeout_s if root.failure.rule == "execution_timeout" else logs.timeout_s
+        limits = {"execution_timeout": book.exec_timeout_s, "worker_lost": book.heartbeat_s}
+        limit = limits.get(root.failure.rule, logs.timeout_s)
         began = root.when - timedelta(seconds=limit)
         evidence.append(Evidence("waiting_since_about", began.isoformat(sep=" ")))
     return make_finding(
