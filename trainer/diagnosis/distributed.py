@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
 
@@ -24,7 +24,9 @@ _ADDRESSES = {
     "local_address": re.compile(r"localIpAddr\[([^\]]+)\]"),
     "peer_address": re.compile(r"(?:remote_ip_addr|remoteIpAddr)\[([^\]]+)\]"),
 }
-_WAITING = frozenset({"socket_timeout", "remote_rank_silent", "transport_init", "execution_timeout"})
+_WAITING = frozenset(
+    {"socket_timeout", "remote_rank_silent", "transport_init", "execution_timeout", "worker_lost"}
+)
 _STOPPED_EARLY = timedelta(seconds=60)
 _SHOWN = 8
 
@@ -118,7 +120,8 @@ def _root(root: Incident, logs: _Logs, book: FailureBook) -> Finding:
         evidence.append(Evidence("seconds_until_the_timeout", waited, "s"))
         evidence.append(Evidence("connect_timeout", logs.timeout_s, "s"))
     if root.failure.rule in _WAITING and root.when is not None:
-        limit = book.exec_timeout_s if root.failure.rule == "execution_timeout" else logs.timeout_s
+        limits = {"execution_timeout": book.exec_timeout_s, "worker_lost": book.heartbeat_s}
+        limit = limits.get(root.failure.rule, logs.timeout_s)
         began = root.when - timedelta(seconds=limit)
         evidence.append(Evidence("waiting_since_about", began.isoformat(sep=" ")))
     return make_finding(
@@ -180,17 +183,18 @@ def _waiting(root: Incident, logs: _Logs, book: FailureBook) -> Iterator[Finding
 
 
 def _spread(logs: _Logs) -> tuple[float | None, str]:
+    """The largest distance in s between the ranks' starts, or between their first errors; and who was last."""
     starts = [
-        (file.started, f"rank {file.rank}") for file in logs.files if file.rank is not None and file.started
+        (file.started, f"rank {file.rank}")
+        for file in logs.files
+        if file.rank is not None and file.started is not None
     ]
-    errors: dict[str, object] = {}
-    times = []
+    errors: dict[str, datetime] = {}
     for item in logs.incidents:
-        if item.failure.rule in _WAITING and item.when is not None and item.who not in errors:
-            errors[item.who] = True
-            times.append((item.when, item.who))
+        if item.failure.rule in _WAITING and item.when is not None:
+            errors.setdefault(item.who, item.when)
     spreads = []
-    for moments in (starts, times):
+    for moments in (starts, [(when, who) for who, when in errors.items()]):
         if len(moments) > 1:
             low, high = min(moments), max(moments)
             spreads.append(((high[0] - low[0]).total_seconds(), high[1]))

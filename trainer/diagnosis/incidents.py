@@ -38,6 +38,7 @@ class FailureBook(Strict):
     failures: tuple[Failure, ...]
     connect_timeout_s: int
     exec_timeout_s: int
+    heartbeat_s: int
     rules: dict[str, RuleText]
 
 

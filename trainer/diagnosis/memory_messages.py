@@ -55,7 +55,6 @@ class MemoryMessage:
 
     kind: Kind
     line: int
-    text: str
     requested: int | None = None
     total: int | None = None
     allocated: int | None = None
@@ -143,22 +142,22 @@ def _message(kind: Kind, found: re.Match[str], text: str) -> MemoryMessage:
         if idle is not None and "allocated" in sizes:
             sizes.setdefault("reserved", sizes["allocated"] + idle)
         return MemoryMessage(
-            kind, line, whole, _bytes(*found.groups()), sizes.get("total"), sizes.get("allocated"),
+            kind, line, _bytes(*found.groups()), sizes.get("total"), sizes.get("allocated"),
             sizes.get("free"), sizes.get("reserved"), device=device,
         )  # fmt: skip
     groups = found.groupdict()
     if kind == "pool":
         return MemoryMessage(
-            kind, line, whole, int(groups["asked"]), allocated=int(groups["used"]), limit=int(groups["limit"]),
+            kind, line, int(groups["asked"]), allocated=int(groups["used"]), limit=int(groups["limit"]),
             held_by_events=int(groups["events"]) if groups["events"] else None, device=device,
         )  # fmt: skip
     if kind == "free":
-        return MemoryMessage(kind, line, whole, int(found.group(2)), free=int(found.group(1)), device=device)
+        return MemoryMessage(kind, line, int(found.group(2)), free=int(found.group(1)), device=device)
     if kind == "hccl_buffer":
-        return MemoryMessage(kind, line, whole, need_mb=int(groups["need"]), have_mb=int(groups["have"]))
+        return MemoryMessage(kind, line, need_mb=int(groups["need"]), have_mb=int(groups["have"]))
     asked = int(groups["asked"]) if groups.get("asked") else None
     kernel = groups["kernel"].strip() if groups.get("kernel") else None
-    return MemoryMessage(kind, line, whole, asked, kernel=kernel, device=device)
+    return MemoryMessage(kind, line, asked, kernel=kernel, device=device)
 
 
 def _bytes(number: str, unit: str) -> int:

@@ -30,7 +30,7 @@ _GLOG = re.compile(
     r"(?:\.(?P<fraction>\d{1,9}))?"
 )
 _LEVEL = re.compile(r"\[(ERROR|CRITICAL|WARNING|INFO|EVENT|DEBUG)\]|\b(ERROR|CRITICAL|WARNING|INFO|DEBUG)\b")
-_PLOG_HEAD = re.compile(r"\[\w+\]\s*(?P<module>\w+)\((?P<pid>\d{1,18})(?::\d+)?,")
+_PLOG_HEAD = re.compile(r"\[\w+\]\s*\w+\((?P<pid>\d{1,18})(?::\d+)?,")
 _PID = re.compile(r"\[PID: (\d{1,18})\]|\(PID:(\d{1,18})|\bpid=(\d{1,18})")
 _RANK = re.compile(r"\bRankID:(\d{1,9})|\[rank(\d{1,9})\]|\blocalUserrank\[(\d{1,9})\]|\brank=(\d{1,9})\b")
 _CODE = re.compile(r"\b(E[A-Z]\d{4})\b")

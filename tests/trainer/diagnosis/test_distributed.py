@@ -106,3 +106,33 @@ def test_bad_folders_are_input_errors(tmp_path):
     for folder in (tmp_path, tmp_path / "none"):
         with pytest.raises(InputError):
             diagnose_distributed(folder)
+
+
+def test_a_rank_that_raised_under_msrun(tmp_path):
+    """Lines as MindSpore 2.10 writes them: the scheduler misses the heartbeat 30 s after rank 1 raised."""
+    write(
+        tmp_path,
+        scheduler=[
+            f"[WARNING] DISTRIBUTED(3,7f43287dfb80,python):{at(0)} [x.cc:91] Finalize] Cluster currently has 2 alive nodes.",
+            f"[ERROR] DISTRIBUTED(3,7f42fbb9e6c0,python):{at(40.4)} [x.cc:548] UpdateTopoState] The node: 1 is timed out.",
+            "RuntimeError: The total number of timed out node is 1. Timed out node list is: [const vector]{1}",
+        ],
+        worker_0=[f"[WARNING] ME(1,7f75bd419b80,python):{at(9)} [x.cc:1] Create] y"],
+        worker_1=[
+            f"[WARNING] ME(2,7ff0415d7b80,python):{at(10)} [x.cc:1] Create] y",
+            "Traceback (most recent call last):",
+            "ValueError: no such file: shard-1.mindrecord",
+            f"[INFO] DISTRIBUTED(2,7ff0067fc6c0,python):{at(10.1)} [x.cc:1] Start] Event base dispatch success!",
+        ],
+        launcher=[
+            f"[ERROR] ME(9:140192249756544,MainProcess):{at(44)} [x.py:365] Worker process 2 exit with exception. Error code: 1.",
+            "RuntimeError: Distributed job exited with exception. Please check logs in directory: log.",
+        ],
+    )
+    first = diagnose_distributed(tmp_path).findings[0]
+    assert (first.rule, first.value("process"), first.value("later_errors")) == (
+        "process_raised",
+        "rank 1",
+        1,
+    )
+    assert first.value("seconds_until_the_timeout") == 30.4 and first.rivals[0].rule == "worker_lost"

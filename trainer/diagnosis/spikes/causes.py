@@ -21,12 +21,6 @@ class Candidate:
     because: tuple[str, ...]
 
 
-def rank_causes(spike: Spike, context: Context) -> list[Candidate]:
-    """All causes that have a sign, the strongest first; equal ones in the order of the book."""
-    book = cause_book()
-    return _rank(find_signs(spike, context, book.windows), book)
-
-
 def explain(spike: Spike, context: Context) -> Finding:
     """The finding of a spike: its strongest cause if that is strong enough, else `unknown_cause`."""
     book = cause_book()

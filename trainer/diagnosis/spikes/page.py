@@ -100,11 +100,7 @@ def _curve(report: SpikeReport) -> Plot | None:
         if any(step.loss is not None for step in stretch.steps)
     ]
     bands = [_band(number, spike) for number, spike in enumerate(report.spikes, start=1)]
-    lines = [
-        Line(stretch.steps[0].step, "resume", f"resumed at step {stretch.steps[0].step}")
-        for stretch in report.stretches
-        if stretch.resumed
-    ]
+    lines = [Line(stretch.steps[0].step, "resume") for stretch in report.stretches if stretch.resumed]
     every = [step for stretch in report.stretches for step in stretch.steps]
     lines += [line for incident in report.incidents if (line := _incident(incident, every)) is not None]
     return draw("Loss (nats)", curves, bands=bands, lines=lines)
@@ -116,7 +112,7 @@ def _incident(incident: Incident, steps: list[TrainingStep]) -> Line | None:
         return None
     when = incident.when
     behind = next((step for step in steps if step.time is not None and step.time >= when), None)
-    return Line(behind.step, "failure", incident.failure.rule) if behind else None
+    return Line(behind.step, "failure") if behind else None
 
 
 def _band(number: int, spike: Spike) -> Band:

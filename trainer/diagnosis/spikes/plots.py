@@ -35,7 +35,6 @@ class Line:
 
     at: float
     kind: str
-    label: str
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,6 @@ class Plot:
     """What the template draws."""
 
     title: str
-    description: str
     svg: Markup
     x_ticks: tuple[Label, ...]
     y_ticks: tuple[Label, ...]
@@ -123,7 +121,6 @@ def draw(
     ).format(_WIDTH, _HEIGHT, description, Markup("").join(parts))
     return Plot(
         title,
-        description,
         svg,
         tuple(Label(x(tick), f"{tick:,.0f}") for tick in _ticks(low, high, 5) if float(tick).is_integer()),
         tuple(Label(y(tick), _unit(tick, logarithmic)) for tick in ticks),
@@ -133,9 +130,9 @@ def draw(
 
 def _unit(value: float, logarithmic: bool) -> str:
     value = 10**value if logarithmic else value
-    for size, letter in ((1e6, "M"), (1e4, "k")):
-        if abs(value) >= size:
-            return f"{value / (1e6 if letter == 'M' else 1e3):,.3g}{letter}"
+    for from_, size, letter in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if from_ <= abs(value) < 1e12:
+            return f"{value / size:.4g}{letter}"
     return f"{value:.4g}"
 
 
