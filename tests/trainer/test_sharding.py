@@ -9,6 +9,7 @@ import pytest
 from mindspore import Tensor, nn
 from pydantic import ValidationError
 
+from evalkit.errors import InputError
 from tests.trainer.models import FAMILIES, packed_rows, random_model, small_spec, tensors
 from trainer.config import ModelConfig, TrainConfig
 from trainer.configuration.parallel import ParallelConfig
@@ -16,7 +17,15 @@ from trainer.configuration.precision import PrecisionConfig
 from trainer.model.attention import PlainAttention
 from trainer.model.decoder import CausalLM
 from trainer.precision import apply_precision
-from trainer.sharding import apply_sharding, context_settings, operator, sharded_loss, stages, strategies
+from trainer.sharding import (
+    apply_sharding,
+    compile_sharded,
+    context_settings,
+    operator,
+    sharded_loss,
+    stages,
+    strategies,
+)
 from trainer.step import NllCell
 
 CUT = ParallelConfig(data=3, model=2)
@@ -291,3 +300,13 @@ def test_gradients_of_the_cells_without_a_written_derivative_are_the_same():
     for written, derived in zip(*results, strict=True):
         scale = np.abs(written.asnumpy()).max()
         assert np.abs(written.asnumpy() - derived.asnumpy()).max() <= 1e-5 * scale + 1e-6
+
+
+def test_the_graph_of_a_cut_model_is_compiled_and_the_run_ends():
+    """On one device, where MindSpore doesn't look at the strategies: the rest of the way that Ascend takes."""
+    config = training(parallel={"data": 2, "model": 2, "recompute": "selective"})
+    ms.set_context(mode=ms.GRAPH_MODE)
+    with pytest.raises(
+        InputError, match=r"the graph of the cut model compiles, but this version doesn't train it"
+    ):
+        compile_sharded(config, config.model.spec(40))
