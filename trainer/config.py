@@ -171,6 +171,8 @@ class TrainConfig(Strict):
             raise ValueError("checkpoints.keep_best needs evaluation.every; add it")
         if self.debug and self.precision.level != "O0":
             raise ValueError("debug needs precision.level O0: PyNative has no mixed precision on CPU")
+        if self.parallel.splits_the_model and self.model.dropout > 0:
+            raise ValueError("model.dropout: its masks are drawn for whole models; set it to 0 for a cut one")
         check_parallel(self.parallel, self.model.spec(vocab_size=2), self.batch_size, debug=self.debug)
         return self
 

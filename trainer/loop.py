@@ -36,6 +36,7 @@ from trainer.run_log import RunLogs, claimed, open_logs, storing
 from trainer.saving import Counters, Saver
 from trainer.scenario_evaluation import LogSink, scenario_callback
 from trainer.setup import build_step, check_model
+from trainer.sharding import compile_sharded
 from trainer.step import StepResult, TrainStep
 from trainer.validation import Validation
 
@@ -104,6 +105,8 @@ def train(
             check_model(spec, config)
             used = [*load_callbacks(config.callbacks, folder), *callbacks]
             processes = start_processes(config)
+            if config.parallel.splits_the_model:
+                compile_sharded(config, spec)
             train_step = build_step(config, spec, processes.rank)
             validation = Validation(config.evaluation, config.steps, data, train_step)
             saver = Saver(config, data, train_step, validation, out)

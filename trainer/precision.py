@@ -5,7 +5,7 @@ from mindspore import Tensor, dtype, nn, ops
 
 from evalkit.errors import InputError
 from trainer.configuration.precision import PrecisionConfig
-from trainer.model.attention import DotProductAttention
+from trainer.model.attention import PlainAttention
 from trainer.model.decoder import CausalLM
 
 
@@ -62,7 +62,7 @@ class _MixedProjection(nn.Cell):  # type: ignore[misc]
         return self.product(x.astype(self.kind), weight.astype(self.kind))
 
 
-class _MixedAttention(DotProductAttention):
+class _PlainMixedAttention(PlainAttention):
     """Attention whose products run in their own types, the softmax between them in float32."""
 
     def __init__(self, scores: ms.Type, values: ms.Type) -> None:
@@ -72,9 +72,22 @@ class _MixedAttention(DotProductAttention):
     def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """As the float32 one; the results are float32."""
         products = self.product_transposed(query.astype(self.scores), key.astype(self.scores))
-        weights = self.softmax(products.astype(dtype.float32) + mask)
+        weights = self.softmax(self.add_mask(products.astype(dtype.float32), mask))
         mixed = self.product(weights.astype(self.values), value.astype(self.values))
         return mixed.astype(dtype.float32), weights
+
+
+class _MixedAttention(_PlainMixedAttention):
+    """The same with its derivative written out, as in `DotProductAttention`."""
+
+    def __init__(self, scores: ms.Type, values: ms.Type) -> None:
+        super().__init__(scores, values)
+        self.transposed_product = ops.BatchMatMul(transpose_a=True)
+        self.row_sum = ops.ReduceSum(keep_dims=True)
+
+    def plain(self) -> PlainAttention:
+        """The same without a derivative of its own."""
+        return _PlainMixedAttention(self.scores, self.values)
 
     def bprop(
         self,

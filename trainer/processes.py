@@ -10,6 +10,7 @@ import numpy as np
 from evalkit.errors import InputError
 from trainer.config import TrainConfig
 from trainer.data.packing import Batch
+from trainer.sharding import context_settings
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def start_processes(config: TrainConfig) -> Processes:
         InputError: the number of processes isn't what `config.parallel` declares, or its kind needs another device.
     """
     parallel = config.parallel
-    if parallel.splits_the_model:
+    if parallel.splits_the_model and ms.get_context("device_target") == "CPU":
         raise InputError(
             "parallel: this version checks a declaration with model or pipeline above 1 or optimizer_shard, but can't "
             "train it; set them to 1 and false (data above 1 trains)"
@@ -76,8 +77,11 @@ def start_processes(config: TrainConfig) -> Processes:
 
         init()
         rank = get_rank()
-        ms.set_auto_parallel_context(
-            parallel_mode=ms.ParallelMode.DATA_PARALLEL, device_num=parallel.devices, gradients_mean=False
+        ms.set_auto_parallel_context(**context_settings(parallel))
+    if parallel.splits_the_model:
+        ms.set_algo_parameters(
+            fully_use_devices=parallel.fully_use_devices,
+            elementwise_op_strategy_follow=parallel.elementwise_op_strategy_follow,
         )
     ms.set_seed(config.seed)
     return Processes(rank, parallel.devices)

@@ -49,16 +49,17 @@ class NllCell(nn.Cell):  # type: ignore[misc]
     def __init__(self, model: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
         self.model = model
-        self.sum = ops.ReduceSum()
+        self.log_softmax, self.pick = ops.LogSoftmax(-1), ops.GatherD()
+        self.weigh, self.sum = ops.Mul(), ops.ReduceSum()
 
     def construct(
         self, token_ids: Tensor, targets: Tensor, positions: Tensor, segments: Tensor, weights: Tensor
     ) -> Tensor:
         logits = self.model(token_ids, positions, segments)  # [B*S, V]
-        logprobs = ops.gather_d(
-            ops.log_softmax(logits.astype(dtype.float32), -1), 1, targets.reshape(-1, 1)
+        logprobs = self.pick(
+            self.log_softmax(logits.astype(dtype.float32)), 1, targets.reshape(-1, 1)
         )  # [B*S, 1]
-        return -self.sum(logprobs.reshape(-1) * weights.reshape(-1))
+        return -self.sum(self.weigh(logprobs.reshape(-1), weights.reshape(-1)))
 
 
 class _ScaledLossCell(nn.Cell):  # type: ignore[misc]

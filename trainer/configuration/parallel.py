@@ -28,7 +28,8 @@ class ParallelConfig(Strict):
             (selective), all of each layer (full), or runs of layers as one.
         enable_alltoall: redistribute with AllToAll instead of AllGather and slicing.
         fully_use_devices: strategies that MindSpore searches must use every device.
-        elementwise_op_strategy_follow: element-wise operators take the strategy of the operator before them.
+        elementwise_op_strategy_follow: element-wise operators take the strategy of the operator after them (in that
+            search).
     """
 
     data: Positive = 1

@@ -41,8 +41,26 @@ def attention_mask(
     return ((1.0 - visible.astype(dtype.float32)) * HIDDEN).expand_dims(1)
 
 
-class DotProductAttention(nn.Cell):  # type: ignore[misc]
-    """softmax(query · keyᵀ + mask) · value, with its derivative written out.
+class PlainAttention(nn.Cell):  # type: ignore[misc]
+    """softmax(query · keyᵀ + mask) · value, its derivative left to MindSpore."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product = ops.BatchMatMul()
+        self.product_transposed = ops.BatchMatMul(transpose_b=True)
+        self.add_mask = ops.Add()
+        self.softmax = ops.Softmax(axis=-1)
+
+    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """query [B, H, Q, size]; key, value [B, H, K, size]; mask [B, H, Q, K] → mixed [B, H, Q, size], and the
+        attention weights [B, H, Q, K].
+        """
+        weights = self.softmax(self.add_mask(self.product_transposed(query, key), mask))
+        return self.product(weights, value), weights
+
+
+class DotProductAttention(PlainAttention):
+    """The same with its derivative written out.
 
     The softmax's derivative needs the row sums of dweights · weights; they equal those of dmixed · mixed (Dao et al.
     2022), which are `size` instead of K numbers wide.
@@ -50,18 +68,12 @@ class DotProductAttention(nn.Cell):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.product = ops.BatchMatMul()
-        self.product_transposed = ops.BatchMatMul(transpose_b=True)
         self.transposed_product = ops.BatchMatMul(transpose_a=True)
-        self.softmax = ops.Softmax(axis=-1)
         self.row_sum = ops.ReduceSum(keep_dims=True)
 
-    def construct(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """query [B, H, Q, size]; key, value [B, H, K, size]; mask [B, H, Q, K] → mixed [B, H, Q, size], and the
-        attention weights [B, H, Q, K].
-        """
-        weights = self.softmax(self.product_transposed(query, key) + mask)
-        return self.product(weights, value), weights
+    def plain(self) -> PlainAttention:
+        """The same without a derivative of its own."""
+        return PlainAttention()
 
     def bprop(
         self,
@@ -98,6 +110,9 @@ class Attention(nn.Cell):  # type: ignore[misc]
         self.rotary = None if learned else Rotary(self.size, spec.max_length, spec.rope_theta)
         self.attend = DotProductAttention()
         self.scale = self.size**-0.5
+        # An operator only in a cut model, to hold its strategy: in others it would change the order of O2's sums.
+        self.scale_query: ops.Mul | None = None
+        self.to_heads, self.to_rows = ops.Transpose(), ops.Transpose()
 
     def construct(
         self, x: Tensor, angles: KeyValue | None, mask: Tensor, past: KeyValue | None
@@ -114,7 +129,9 @@ class Attention(nn.Cell):  # type: ignore[misc]
             The mixed values [B*S, hidden], and keys and values of these S tokens, each [B, kv_heads, S, size].
         """
         batch = mask.shape[0]
-        query = self._by_head(self.q_proj(x) * self.scale, batch, self.heads)  # [B, heads, S, size]
+        scaled = self.q_proj(x)
+        scaled = scaled * self.scale if self.scale_query is None else self.scale_query(scaled, self.scale)
+        query = self._by_head(scaled, batch, self.heads)  # [B, heads, S, size]
         key = self._by_head(self.k_proj(x), batch, self.kv_heads)  # [B, kv_heads, S, size]
         value = self._by_head(self.v_proj(x), batch, self.kv_heads)  # [B, kv_heads, S, size]
         if self.rotary is not None and angles is not None:
@@ -130,8 +147,8 @@ class Attention(nn.Cell):  # type: ignore[misc]
         )  # [B, kv_heads, heads / kv_heads * S, size]
         mixed, _ = self.attend(query, key, value, mask)
         mixed = mixed.reshape(batch, self.heads, -1, self.size)  # [B, heads, S, size]
-        rows = mixed.transpose(0, 2, 1, 3).reshape(-1, self.heads * self.size)  # [B*S, heads * size]
+        rows = self.to_rows(mixed, (0, 2, 1, 3)).reshape(-1, self.heads * self.size)  # [B*S, heads * size]
         return self.o_proj(rows), new
 
     def _by_head(self, rows: Tensor, batch: int, heads: int) -> Tensor:
-        return rows.reshape(batch, -1, heads, self.size).transpose(0, 2, 1, 3)
+        return self.to_heads(rows.reshape(batch, -1, heads, self.size), (0, 2, 1, 3))

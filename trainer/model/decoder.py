@@ -6,6 +6,7 @@ of S tokens travel as B*S rows of `hidden` numbers; only attention looks at them
 
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.common.initializer import initializer
+from mindspore.ops.auto_generate import SiLU
 
 from evalkit.bundle import ModelSpec
 from trainer.model.attention import Attention, KeyValue, attention_mask
@@ -20,10 +21,11 @@ class Embedding(nn.Cell):  # type: ignore[misc]
     def __init__(self, rows: int, size: int) -> None:
         super().__init__()
         self.weight = Parameter(initializer("zeros", [rows, size]), name="weight")
+        self.gather = ops.Gather()
 
     def construct(self, ids: Tensor) -> Tensor:
         """Ids [N] → vectors [N, size]."""
-        return ops.gather(self.weight, ids, 0)
+        return self.gather(self.weight, ids, 0)
 
 
 class SwiGLU(nn.Cell):  # type: ignore[misc]
@@ -34,10 +36,11 @@ class SwiGLU(nn.Cell):  # type: ignore[misc]
         self.gate_proj = dense(spec.hidden_size, spec.intermediate_size, bias=spec.bias)
         self.up_proj = dense(spec.hidden_size, spec.intermediate_size, bias=spec.bias)
         self.down_proj = dense(spec.intermediate_size, spec.hidden_size, bias=spec.bias)
+        self.silu, self.multiply = SiLU(), ops.Mul()
 
     def construct(self, x: Tensor) -> Tensor:
         """x [N, hidden] → [N, hidden]."""
-        return self.down_proj(ops.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(self.multiply(self.silu(self.gate_proj(x)), self.up_proj(x)))
 
 
 class GeluMLP(nn.Cell):  # type: ignore[misc]
@@ -47,10 +50,11 @@ class GeluMLP(nn.Cell):  # type: ignore[misc]
         super().__init__()
         self.up_proj = dense(spec.hidden_size, spec.intermediate_size, bias=spec.bias)
         self.down_proj = dense(spec.intermediate_size, spec.hidden_size, bias=spec.bias)
+        self.gelu = ops.GeLU()
 
     def construct(self, x: Tensor) -> Tensor:
         """x [N, hidden] → [N, hidden]."""
-        return self.down_proj(ops.gelu(self.up_proj(x), approximate="tanh"))
+        return self.down_proj(self.gelu(self.up_proj(x)))
 
 
 class Block(nn.Cell):  # type: ignore[misc]
@@ -63,14 +67,15 @@ class Block(nn.Cell):  # type: ignore[misc]
         self.post_attention_layernorm = norm(spec)
         self.mlp = SwiGLU(spec) if spec.activation == "swiglu" else GeluMLP(spec)
         self.attention_dropout, self.mlp_dropout = Dropout(dropout), Dropout(dropout)
+        self.add = ops.Add()
 
     def construct(
         self, x: Tensor, angles: KeyValue | None, mask: Tensor, past: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
         """x [B*S, hidden] → the same shape, and this layer's new keys and values."""
         mixed, new = self.self_attn(self.input_layernorm(x), angles, mask, past)
-        x = x + self.attention_dropout(mixed)
-        return x + self.mlp_dropout(self.mlp(self.post_attention_layernorm(x))), new
+        x = self.add(x, self.attention_dropout(mixed))
+        return self.add(x, self.mlp_dropout(self.mlp(self.post_attention_layernorm(x)))), new
 
 
 class Decoder(nn.Cell):  # type: ignore[misc]
@@ -83,6 +88,7 @@ class Decoder(nn.Cell):  # type: ignore[misc]
         self.embed_tokens = Embedding(spec.vocab_size, spec.hidden_size)
         learned = spec.positions == "learned"
         self.embed_positions = Embedding(spec.max_length, spec.hidden_size) if learned else None
+        self.add_positions = ops.Add()
         self.dropout = Dropout(dropout)
         self.layers = nn.CellList([Block(spec, dropout) for _ in range(spec.layers)])
         self.norm = norm(spec)
@@ -120,7 +126,7 @@ class Decoder(nn.Cell):  # type: ignore[misc]
 
         x = self.embed_tokens(token_ids.reshape(-1))  # [B*S, hidden]
         if self.embed_positions is not None:
-            x = x + self.embed_positions(ops.maximum(positions, 0).reshape(-1))
+            x = self.add_positions(x, self.embed_positions(ops.maximum(positions, 0).reshape(-1)))
         x = self.dropout(x)
         rotary = self.layers[0].self_attn.rotary
         angles = None if rotary is None else rotary.angles(positions)

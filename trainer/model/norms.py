@@ -6,6 +6,20 @@ from mindspore import Parameter, Tensor, nn, ops
 from evalkit.bundle import ModelSpec
 
 
+class PlainNormalise(nn.Cell):  # type: ignore[misc]
+    """y = x / sqrt(mean(x²) + eps) over the last axis, its derivative left to MindSpore."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.square, self.mean = ops.Square(), ops.ReduceMean(keep_dims=True)
+        self.add_eps, self.rsqrt, self.multiply = ops.Add(), ops.Rsqrt(), ops.Mul()
+
+    def construct(self, x: Tensor) -> Tensor:
+        """x [N, size] → [N, size]."""
+        return self.multiply(x, self.rsqrt(self.add_eps(self.mean(self.square(x), -1), self.eps)))
+
+
 class _Normalise(nn.Cell):  # type: ignore[misc]
     """y = x / sqrt(mean(x²) + eps) over the last axis, with its derivative written out.
 
@@ -20,6 +34,10 @@ class _Normalise(nn.Cell):  # type: ignore[misc]
         self.mean = ops.ReduceMean(keep_dims=True)
         self.one = ms.Tensor([1.0], ms.float32)
         self.divide = ops.RealDiv()
+
+    def plain(self) -> PlainNormalise:
+        """The same without a derivative of its own."""
+        return PlainNormalise(self.eps)
 
     def construct(self, x: Tensor) -> Tensor:
         """x [N, size] → [N, size]."""
@@ -38,10 +56,11 @@ class RMSNorm(nn.Cell):  # type: ignore[misc]
         super().__init__()
         self.weight = Parameter(ms.Tensor([1.0] * size, ms.float32), name="weight")
         self.normalise = _Normalise(eps)
+        self.multiply = ops.Mul()
 
     def construct(self, x: Tensor) -> Tensor:
         """x [N, size] → [N, size]."""
-        return self.normalise(x) * self.weight
+        return self.multiply(self.normalise(x), self.weight)
 
 
 class LayerNorm(nn.Cell):  # type: ignore[misc]

@@ -14,7 +14,7 @@ def rotary_angles(head_size: int, max_length: int, theta: float) -> tuple[Floats
     return np.cos(angle).astype(np.float32), np.sin(angle).astype(np.float32)
 
 
-class Rotary(nn.Cell):  # type: ignore[misc]
+class PlainRotary(nn.Cell):  # type: ignore[misc]
     """Turns queries and keys by angles that grow with the position.
 
     Channel i of the first half pairs with channel i of the second half and turns by the angle
@@ -28,7 +28,8 @@ class Rotary(nn.Cell):  # type: ignore[misc]
         # The sign of the rotated half lies in the table, so that turning is two products and one sum.
         self.cosines = Tensor(np.concatenate([cosines, cosines], -1))  # [max_length, head_size]
         self.sines = Tensor(np.concatenate([-sines, sines], -1))  # [max_length, head_size]
-        self.half = head_size // 2
+        self.multiply, self.add = ops.Mul(), ops.Add()
+        self.split, self.concat = ops.Split(-1, 2), ops.Concat(-1)
 
     def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """positions [B, S] → cosines and sines, each [B, 1, S, head_size]. Padding (-1) reads position 0."""
@@ -38,6 +39,25 @@ class Rotary(nn.Cell):  # type: ignore[misc]
 
     def construct(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
         """x [B, heads, S, head_size] → the same shape, turned."""
+        first, second = self.split(x)
+        swapped = self.concat((second, first))
+        return self.add(self.multiply(x, cosines), self.multiply(swapped, sines))
+
+
+class Rotary(PlainRotary):
+    """The same with its derivative written out, and halves taken by slices."""
+
+    def __init__(self, head_size: int, max_length: int, theta: float) -> None:
+        super().__init__(head_size, max_length, theta)
+        self.sizes = (head_size, max_length, theta)
+        self.half = head_size // 2
+
+    def plain(self) -> PlainRotary:
+        """The same without a derivative of its own."""
+        return PlainRotary(*self.sizes)
+
+    def construct(self, x: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
+        """As the plain one."""
         return x * cosines + self._swap(x) * sines
 
     def bprop(
