@@ -14,9 +14,9 @@ from evalkit.backends.base import Backend, Float32Array, IntArray, RowStats
 from evalkit.scoring.rows import Batch, Piece, Placement, build_batches, pack_rows, row_length_for
 from evalkit.scoring.windows import Window
 
-# Positions of a batch: enough to keep the matrix products busy (more was measured to gain nothing), few
-# enough to keep the logits of a large vocabulary small.
-_BATCH_POSITIONS = 1024
+# Positions of a batch: enough to keep the matrix products busy (more was measured to gain nothing). A large vocabulary
+# gets fewer, down to half, because its logits fill the memory: that was measured to be faster too.
+_BATCH_POSITIONS, _BATCH_LOGITS = 1024, 1 << 24
 
 _STATISTICS = ("logprob", "entropy", "margin", "rank")
 
@@ -145,7 +145,9 @@ def score_sequences(
         if part.sequence in open_sequences:
             open_sequences[part.sequence].place(part.window, part.stats)
     yield _completed(open_sequences, sorted(open_sequences))
-    batches = _batches(pieces, sequences, prefix_token, longest_row, getattr(backend, "batch_rows", 1))
+    positions = min(_BATCH_POSITIONS, max(_BATCH_POSITIONS // 2, _BATCH_LOGITS // backend.vocab_size))
+    least_rows = getattr(backend, "batch_rows", 1)
+    batches = _batches(pieces, sequences, prefix_token, longest_row, positions, least_rows)
     own, processes = share
     wanted = (
         (batch, places)
@@ -223,6 +225,7 @@ def _batches(
     sequences: Sequence[IntArray],
     prefix_token: int | None,
     longest_row: int,
+    positions: int,
     least_rows: int,
 ) -> Iterator[Batch]:
     by_length: dict[int, list[Piece]] = {}
@@ -231,7 +234,7 @@ def _batches(
     for row_length in sorted(by_length):
         rows = pack_rows(by_length[row_length], row_length)
         # Equal batches of no more rows than fit: few empty rows in the last one.
-        most = max(least_rows, _BATCH_POSITIONS // row_length)
+        most = max(least_rows, positions // row_length)
         batch_rows = -(-len(rows) // -(-len(rows) // most))
         yield from build_batches(
             rows, sequences, row_length=row_length, batch_rows=batch_rows, prefix_token=prefix_token

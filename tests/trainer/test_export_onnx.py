@@ -42,7 +42,7 @@ def test_statistics_taken_in_blocks_of_rows_are_the_same(tmp_path, monkeypatch):
     model = random_model(spec)
     whole = [field[:1, :5].copy() for field in packed_rows()]
     results = []
-    for logits in (1 << 22, 1024 * VOCAB // 7):
+    for logits in (1 << 21, 512 * VOCAB // 7):
         monkeypatch.setattr(onnx_score, "_BLOCK_LOGITS", logits)
         file = tmp_path / f"score_{logits}.onnx"
         export_onnx("score", model, spec, *score_ports(), file)

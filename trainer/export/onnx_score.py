@@ -26,9 +26,9 @@ _AXES = ["rows", "length"]
 # The queries of a row are taken in blocks, each with the keys up to its end: five eighths of the products of all with
 # all. More blocks were measured to gain nothing.
 _QUERY_BLOCKS = 4
-# Statistics are taken in blocks of rows, whose logits stay in the processor's cache and small in memory: with 1,024
+# Statistics are taken in blocks of rows, whose logits stay in the processor's cache and small in memory: with 512
 # rows a block has about this many logits.
-_BLOCK_LOGITS, _USUAL_ROWS = 1 << 22, 1024
+_BLOCK_LOGITS, _USUAL_ROWS = 1 << 21, 512
 
 
 def build_score_graph(
