@@ -41,7 +41,7 @@ def model(tokenizer):
 @pytest.fixture(scope="module")
 def ours(tokenizer, model):
     """perplexity/token of the texts, scored together in packed, padded rows."""
-    backend = CheckpointBackend(model, vocab_size=tokenizer.vocab_size, max_length=32, model_digest="0" * 64)
+    backend = CheckpointBackend(model, vocab_size=tokenizer.vocab_size, max_length=32)
     records = []
     score_texts(
         [TextItem(str(index), text, str(index)) for index, text in enumerate(TEXTS)],
