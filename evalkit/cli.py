@@ -273,10 +273,13 @@ def cache_command(clear: bool, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def power(scenario: Path, pilot: Path | None, as_json: bool) -> None:
     """Before running: the sample size that decides each rule with 95 % power, and the power at hand."""
+    from evalkit.metrics.references import trusted_modules
     from evalkit.runs.power import scenario_power
     from evalkit.scenario.loader import load_scenario
 
-    found = scenario_power(load_scenario(scenario), pilot)
+    loaded = load_scenario(scenario)
+    with trusted_modules(loaded.additions.modules):
+        found = scenario_power(loaded, pilot)
     if as_json:
         print_json({"rules": [item.to_dict() for item in found]})
         return

@@ -12,8 +12,10 @@ from typing import Literal
 
 import click
 
+from evalkit.backends.runtime import load_mindspore
 from evalkit.console import run, say
 from evalkit.errors import ExitCode, IncompleteError, InputError
+from evalkit.runs.interruption import terminable
 from trainer.doctor_cli import doctor
 from trainer.spikes_cli import spikes
 
@@ -41,11 +43,14 @@ def train(config: Path, out: Path | None, resume: bool, profile: bool, as_json: 
         if settings.out is None:
             raise InputError(f"{config}: out: names no run folder; add it or give --out DIR")
         out = config.parent / settings.out
-    from trainer.loop import train as train_model
-
     try:
-        with stdout_for_the_result():
+        with terminable(), stdout_for_the_result():
+            load_mindspore()
+            from trainer.loop import train as train_model
+
             summary = train_model(settings, config.parent, out, resume=resume, profile=profile)
+    except KeyboardInterrupt:
+        raise IncompleteError("interrupted before the first step; start it again") from None
     except IncompleteError as error:
         raise IncompleteError(f"{error}; go on with `trainer train {config} --out {out} --resume`") from None
     if as_json:
@@ -55,9 +60,15 @@ def train(config: Path, out: Path | None, resume: bool, profile: bool, as_json: 
             "final_loss": summary.final_loss,
             "perplexity": summary.perplexity,
             "seconds": round(summary.seconds, 3),
+            "skipped": summary.skipped,
         }
         click.echo(json.dumps(result))
         return
+    if summary.skipped:
+        say(
+            f"warning: {summary.skipped} steps changed no weight (gradients that aren't finite; `overflow` in log.jsonl); "
+            "a few at the start calibrate the loss scale, many mean that nothing is learnt"
+        )
     loss = "not known" if summary.final_loss is None else f"{summary.final_loss:.4f}"
     say(f"trained {summary.steps} steps in {summary.seconds:.0f} s, final loss {loss}")
     click.echo(f"checkpoint: {summary.checkpoint}")

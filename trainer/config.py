@@ -14,6 +14,9 @@ from trainer.configuration.precision import PrecisionConfig
 from trainer.configuration.running import CheckpointConfig, EvaluationConfig, ProfileConfig
 from trainer.configuration.strict import Positive, Strict
 
+# Positions of one batch: its arrays alone are 80 MiB, and activations are many times that.
+_MOST_POSITIONS = 1 << 22
+
 
 class ModelConfig(Strict):
     """The architecture; what is left out follows the family.
@@ -156,6 +159,11 @@ class TrainConfig(Strict):
         if self.data.sequence_length > self.model.max_length:
             raise ValueError(
                 f"data.sequence_length {self.data.sequence_length} is above model.max_length {self.model.max_length}"
+            )
+        if self.batch_size * self.data.sequence_length > _MOST_POSITIONS:
+            raise ValueError(
+                f"batch_size {self.batch_size} rows of {self.data.sequence_length} positions are more than a step holds; "
+                "give a smaller one, and accumulation"
             )
         if self.optimizer.warmup_steps >= self.steps:
             raise ValueError(

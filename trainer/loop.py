@@ -55,6 +55,7 @@ class TrainSummary:
         final_loss: of the last step whose loss was a number, None where there was none.
         perplexity: of the last validation of this process, None where there was none.
         seconds: this process took.
+        skipped: steps of this process whose gradients weren't finite, so that they changed no weight.
     """
 
     out: Path
@@ -63,6 +64,7 @@ class TrainSummary:
     final_loss: float | None
     perplexity: float | None
     seconds: float
+    skipped: int
 
 
 def train(
@@ -132,6 +134,7 @@ def train(
         final_loss=counters.loss,
         perplexity=validation.perplexity,
         seconds=time.monotonic() - started,
+        skipped=run.skipped,
     )
 
 
@@ -152,6 +155,7 @@ class _Run:
         self.config, self.data, self.train_step, self.validation = config, data, step, validation
         self.saver, self.processes, self.events, self.profiler = saver, processes, events, profiler
         self.watch: LayerWatch | None = None
+        self.skipped = 0
 
     def begin(self, found: Checkpoint | None, out: Path, *, resume: bool) -> Counters:
         """Take up the checkpoint, if there is one."""
@@ -231,6 +235,7 @@ class _Run:
             self.profiler.after()
         counters.tokens += sum(batch.tokens for batch in batches)
         counters.skipped_in_a_row = counters.skipped_in_a_row + 1 if result.overflow else 0
+        self.skipped += int(result.overflow)
         if math.isfinite(result.loss):
             counters.loss = result.loss
         return result

@@ -6,12 +6,32 @@ must not fork after a graph has run: use spawn.
 """
 
 import os
+import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 _lock = threading.RLock()
+
+
+def load_mindspore() -> None:
+    """Import MindSpore, so that an interrupt waits until it is whole: one in the middle of the import aborts the process."""
+    # MindSpore logs warnings of its own to stderr from C++; the level is read at import.
+    os.environ.setdefault("GLOG_v", "3")
+    if "mindspore" in sys.modules:
+        return
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        import mindspore
+
+        return
+    held = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        import mindspore  # noqa: F401
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -21,8 +41,7 @@ def mindspore_session() -> Iterator[Any]:
     Keep the block short: nobody else in this process can score or generate meanwhile.
     """
     with _lock:
-        # MindSpore logs warnings of its own to stderr from C++; the level is read at import.
-        os.environ.setdefault("GLOG_v", "3")
+        load_mindspore()
         import mindspore
 
         yield mindspore

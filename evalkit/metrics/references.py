@@ -28,6 +28,10 @@ MODULES_VARIABLE = "EVALKIT_MODULES"
 _PATH = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
+class MissingModuleError(InputError):
+    """Code of the user isn't where it is looked for: nothing can be said about what it made."""
+
+
 @dataclass(frozen=True)
 class LoadedReference:
     """What a reference stands for.
@@ -111,7 +115,7 @@ def _installed(text: str, module_name: str, sha256: str | None) -> ModuleType:
     except (ImportError, ValueError):
         spec = None
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-        raise InputError(
+        raise MissingModuleError(
             f"{text}: no module {module_name!r}; name its folder with the key `modules` of the scenario, or, for a "
             f"finished run, with the environment variable {MODULES_VARIABLE}"
         )

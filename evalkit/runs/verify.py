@@ -11,6 +11,7 @@ from evalkit.errors import EvalkitError, InputError
 from evalkit.gate.judge import judge
 from evalkit.gate.policy import policy_digest
 from evalkit.gate.verdict import embedded_policy, read_verdict
+from evalkit.metrics.references import MissingModuleError
 from evalkit.runs.derive import DERIVED_FILES, derive, run_policy
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import read_json
@@ -135,6 +136,8 @@ def _check_numbers(folder: RunFolder, found: set[str]) -> list[FileDifference]:
         plan = read_plan(folder)
         policy = run_policy(plan)
         derived = derive(folder)
+    except MissingModuleError:
+        raise  # not a difference: what that code made can't be checked
     except EvalkitError as error:
         return [FileDifference(_blamed(error, folder), _message(error, folder.path))]
     except (AttributeError, KeyError, TypeError, ValueError) as error:

@@ -81,6 +81,8 @@ def _parse(line: str, where: str) -> dict[str, Any]:
         raise InputError(
             f"{where}: broken JSON: {error.msg} (column {error.colno}); correct the line"
         ) from None
+    except ValueError:  # Python's own limit on the digits of a whole number
+        raise InputError(f"{where}: broken JSON: a number of too many digits; correct the line") from None
     except RecursionError:
         raise InputError(f"{where}: broken JSON: nested too deeply; correct the line") from None
     if not isinstance(content, dict):

@@ -102,6 +102,7 @@ def test_missing_and_broken_inputs(tmp_path):
             "model.vocab_size: 512, but the tokenizer has 300 tokens",
         ),
         ("seed: 7", "seed: 123456789012345678901234567890", "seed: "),
+        ("batch_size: 4", "batch_size: 10000000000", "batch_size 10000000000 rows of 48 positions"),
         ("train: [train.jsonl]", "train: [missing.jsonl]", "missing.jsonl: no such file"),
         ("level: O0", "level: O2, dtype: bfloat16", "bfloat16 has no kernels on a CPU"),
         ("steps: 12", "steps: 12\nparallel: {data: 2}", "need 2 processes, 1 was started; use `msrun"),

@@ -46,6 +46,7 @@ GOOD = {"id": "a", "text": "one"}
         (["", "  "], "1: the file is empty"),
         ([GOOD, '{"id": "b", "text": '], "2: broken JSON"),
         (["[" * 100_000], "1: broken JSON: nested too deeply"),
+        (['{"id": "a", "text": ' + "9" * 10_000 + "}"], "1: broken JSON: a number of too many digits"),
         ([GOOD, "[1]"], "2: a JSON object is needed"),
         ([GOOD, {"id": "b"}], "2: text: is required"),
         ([{"text": "b"}], "1: id: is required"),
