@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evalkit.report import numbers
+from evalkit.resampling.reweighting import SIGNIFICANCE
 
 
 def resampling_notes(details: Mapping[str, Any]) -> list[str]:
@@ -15,6 +16,9 @@ def resampling_notes(details: Mapping[str, Any]) -> list[str]:
     uncovered = details.get("uncovered_mass")
     if isinstance(uncovered, int | float):
         notes.append(f"{numbers.number(uncovered, 'share')} of the target covered by no text")
+    chance = details.get("shift_p_value")
+    if isinstance(chance, int | float) and chance >= SIGNIFICANCE:
+        notes.append("no difference from the target beyond chance: every text counts alike")
     before, after = details.get("marginal_before"), details.get("marginal_after")
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         notes += [

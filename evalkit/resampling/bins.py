@@ -5,6 +5,7 @@ which no validation sample covers.
 """
 
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +80,39 @@ def shares(codes: CodeArray, size: int, weights: FloatArray | None = None) -> Fl
 def total_variation(first: FloatArray, second: FloatArray) -> float:
     """Half of the summed absolute differences of two distributions: 0 where they are equal, 1 where they are apart."""
     return float(np.abs(first - second).sum() / 2)
+
+
+def shift_p_value(
+    first: CodeArray, second: CodeArray, sizes: tuple[int, ...], *, pairs: bool = False
+) -> float:
+    """Probability of a difference as large as this between two sets of texts of the same kind, smallest over the features.
+
+    Pearson's chi-square test of homogeneity by feature, times the number of tests (Bonferroni), at most 1. The two outer
+    bins count as part of their neighbours: one set alone has made the edges.
+
+    Args:
+        first, second: bins of the texts, shape (texts, features).
+        sizes: bins of each feature.
+        pairs: also test the joint bins of every two features.
+    """
+    from scipy.stats import chi2_contingency
+
+    def tested(codes: CodeArray) -> list[CodeArray]:
+        inner = [np.clip(column, 1, size - 2) for column, size in zip(codes.T, sizes, strict=True)]
+        found = list(inner)
+        for (left, _), (right, size) in combinations(zip(inner, sizes, strict=True), 2) if pairs else ():
+            found.append(left * size + right)
+        return found
+
+    columns = list(zip(tested(first), tested(second), strict=True))
+    smallest = 1.0
+    for ours, theirs in columns:
+        size = 1 + int(max(ours.max(), theirs.max()))
+        table = np.stack([np.bincount(ours, minlength=size), np.bincount(theirs, minlength=size)])
+        table = table[:, table.sum(axis=0) > 0]
+        if table.shape[1] > 1:
+            smallest = min(smallest, float(chi2_contingency(table, correction=False).pvalue) * len(columns))
+    return smallest
 
 
 def joint_shares(first: CodeArray, second: CodeArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -7,12 +7,15 @@ import numpy as np
 
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import FloatArray
-from evalkit.resampling.bins import Bins, CodeArray, joint_shares, total_variation
+from evalkit.resampling.bins import Bins, CodeArray, joint_shares, shift_p_value, total_variation
 from evalkit.resampling.density_ratio import density_ratio
 from evalkit.resampling.draw import draw
 from evalkit.resampling.raking import rake
 
 Method = Literal["raking", "classifier"]
+
+# From this p-value on a difference between validation set and target may be chance: weights would only add noise.
+SIGNIFICANCE = 0.01
 
 # Texts of either side, below which a classifier can't be fitted and calibrated on folds.
 _LEAST_TO_LEARN = 20
@@ -68,6 +71,7 @@ class Reweighting:
             the weights.
         joint_before, joint_after: the same over the joint bins.
         target_texts: in the target.
+        shift_p_value: see `shift_p_value`; at `SIGNIFICANCE` or above every weight is 1.
         problem: why no number follows from the weights, else None.
     """
 
@@ -80,6 +84,7 @@ class Reweighting:
     joint_before: float
     joint_after: float
     target_texts: int
+    shift_p_value: float
     problem: str | None = None
 
     def details(self) -> dict[str, Any]:
@@ -101,7 +106,8 @@ def reweight(
 ) -> Reweighting:
     """Weights that make the validation set look like the target in its features.
 
-    Equal arguments give equal weights, so that every rank of a training gets the same.
+    Where the two don't differ beyond chance every text keeps the weight 1. Equal arguments give equal weights, so that
+    every rank of a training gets the same.
 
     Args:
         names: of the features.
@@ -125,9 +131,15 @@ def reweight(
     if not len(target):
         zeros = np.zeros(len(validation))
         unknown = dict.fromkeys(names, 1.0)
-        return Reweighting(zeros, 0.0, 0.0, 1.0, unknown, unknown, 1.0, 1.0, 0, "the target holds no text")
+        return Reweighting(
+            zeros, 0.0, 0.0, 1.0, unknown, unknown, 1.0, 1.0, 0, 1.0, "the target holds no text"
+        )
     wanted = bins.marginals(target_codes)
-    if settings.method == "raking":
+    # What the method can take out decides what counts as a difference.
+    chance = shift_p_value(codes, target_codes, bins.sizes, pairs=settings.method == "classifier")
+    if chance >= SIGNIFICANCE:
+        weights = np.ones(len(validation))
+    elif settings.method == "raking":
         weights = rake(codes, wanted, settings.cap)
     elif min(len(validation), len(target)) < _LEAST_TO_LEARN:
         weights = np.zeros(len(validation))
@@ -148,6 +160,7 @@ def reweight(
         joint_before=total_variation(*joint_shares(cells, target_cells, plain)),
         joint_after=total_variation(*joint_shares(cells, target_cells, used)),
         target_texts=len(target),
+        shift_p_value=chance,
     )
     return replace(result, problem=_problem(result, settings))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks import drift
-from benchmarks.drift_data import F1, QUESTIONS, SCRAMBLED, UTTERANCES, Pool, courtesy, f1_state
+from benchmarks.drift_data import F1, QUESTIONS, SCRAMBLED, UTTERANCES, Pool, business, courtesy, f1_state
 from evalkit.resampling.features import entity_density, from_function
 from evalkit.resampling.reweighting import ReweightingSettings
 from evalkit.runs.evidence import Evidence
@@ -80,6 +80,7 @@ def test_the_truth_is_the_mixture_of_the_fresh_half(tracking):
     assert step["truth"][F1.name] == pytest.approx(2 * sums[0] / (2 * sums[0] + sums[1]), rel=1e-9)
 
 
-def test_courtesy_words():
+def test_features_of_the_user():
+    assert business("My card!") == pytest.approx(100 / 8)
     assert courtesy("Yes, thanks") == pytest.approx(200 / 11)
     assert courtesy("") == 0

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evalkit.errors import InputError
-from evalkit.resampling.bins import Bins, total_variation
+from evalkit.resampling.bins import Bins, shift_p_value, total_variation
 from evalkit.resampling.draw import draw
 from evalkit.resampling.raking import capped, rake
 from evalkit.resampling.reweighting import ReweightingSettings, effective_size, reweight
@@ -155,6 +155,37 @@ def test_without_a_shift_the_weights_stay_near_one():
     found = reweight(("length", "density"), sample, sample)
     assert found.weights == pytest.approx(1)
     assert found.joint_after == pytest.approx(0)
+    assert found.shift_p_value == 1
+
+
+def test_a_difference_that_may_be_chance_leaves_the_weights_alone():
+    """Two samples of one population: at a level of 1 % about one pair in a hundred is re-weighted."""
+    touched = 0
+    for seed in range(200):
+        ours, theirs = two_features(seed, 400, 12, 0.4), two_features(seed + 1000, 500, 12, 0.4)
+        found = reweight(("length", "density"), ours, theirs)
+        assert (found.weights == 1).all() == (found.shift_p_value >= 0.01)
+        touched += found.shift_p_value < 0.01
+    assert touched <= 8
+    small = reweight(
+        ("length",), two_features(0, 3000, 12, 0.4)[:, :1], two_features(1, 3500, 11.5, 0.4)[:, :1]
+    )
+    assert small.shift_p_value < 0.01 and small.weights.std() > 0.05
+
+
+def test_the_test_of_a_shift_is_pearsons():
+    from scipy.stats import chisquare
+
+    ours, theirs = np.repeat([1, 2, 3], [50, 30, 20]), np.repeat([1, 2, 3, 4], [35, 30, 34, 1])
+    table = np.array([[50, 30, 20], [35, 30, 35]])
+    expected = table.sum(axis=0) / 2
+    statistic = ((table - expected) ** 2 / expected).sum()
+    p = chisquare(table.ravel(), np.tile(expected, 2), ddof=3).pvalue
+    assert chisquare(table.ravel(), np.tile(expected, 2)).statistic == pytest.approx(statistic)
+    assert shift_p_value(ours[:, None], theirs[:, None], (5,)) == pytest.approx(p)
+    assert shift_p_value(np.column_stack([ours, ours]), np.column_stack([theirs, ours]), (5, 5)) == (
+        pytest.approx(2 * p)
+    )
 
 
 @pytest.mark.parametrize("method", ["raking", "classifier"])
