@@ -61,7 +61,7 @@ def main() -> None:
     ms.manual_seed(7)
     np.random.seed(7)
     check = small_validation(folder)
-    dropout = nn.Dropout(p=0.3) if settings["mode"] == "graph" else SeededDropout(0.3)
+    dropout = SeededDropout(0.3)
     network = TutorialLM(check.tokenizer.vocab_size, dropout)
     watched, callbacks = Losses(), []
     loss_cell = LossCell(network)

@@ -7,7 +7,9 @@ from mindspore import nn, ops
 
 
 class SeededDropout(nn.Cell):
-    """Dropout by a uniform draw. `nn.Dropout` in PyNative mode on a CPU drops other values in each process, seeds or not."""
+    """Dropout by a uniform draw. `nn.Dropout` on a CPU may drop other values in each process, seeds or not: in PyNative mode
+    nearly always, in graph mode on a busy machine.
+    """
 
     def __init__(self, p: float) -> None:
         super().__init__()
