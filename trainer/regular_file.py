@@ -1,5 +1,6 @@
-"""Refuse what isn't a file before it is opened: reading a pipe that nobody writes to never ends."""
+"""Refuse what isn't a file before it is opened (reading a pipe that nobody writes to never ends), and name files."""
 
+import os
 import stat
 from pathlib import Path
 
@@ -18,3 +19,8 @@ def require_regular(path: Path) -> None:
         return
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise InputError(f"{path}: not a regular file (a pipe, socket or device); save its content to a file")
+
+
+def shown_path(path: Path) -> str:
+    """A path as text that can be written: bytes of a name that aren't UTF-8 are shown as \\xNN."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")

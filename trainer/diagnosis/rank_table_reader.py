@@ -76,6 +76,10 @@ def load_table(path: Path) -> tuple[dict[str, Any], list[str]]:
 
     try:
         value = json.loads(read_text(path), object_pairs_hook=pairs)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise InputError(f"{path}: a text holds {half}, half of a character; write valid Unicode") from None
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}:{error.lineno}: not JSON: {error.msg}; a rank table is one object"

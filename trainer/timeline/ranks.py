@@ -20,6 +20,9 @@ _INFO_NAMES = ("info.json*", "profiler_info_*.json")
 _LEVELS_UP = 3
 _INNER_FOLDERS = ("ASCEND_PROFILER_OUTPUT", "FRAMEWORK")
 
+# More than any machine has; the grid of ranks by time is made for so many.
+MOST_RANKS = 1 << 16
+
 RankMap = dict[str, int]
 
 
@@ -27,12 +30,14 @@ def read_rank_map(path: Path) -> RankMap:
     """A YAML file of `pattern: rank`; patterns are file names or paths relative to the folder, with wildcards.
 
     Raises:
-        InputError: no mapping, or a rank that isn't a whole number from 0.
+        InputError: no mapping, or a rank that isn't a whole number from 0 below MOST_RANKS.
     """
     source = YamlSource(path)
     for pattern, rank in source.value.items():
         if not isinstance(pattern, str) or not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
             raise InputError(f"{path}: {pattern}: {rank!r} is no rank; a whole number from 0 is needed")
+        if rank >= MOST_RANKS:
+            raise InputError(f"{path}: {pattern}: a rank beyond the limit; the highest is {MOST_RANKS - 1}")
     return dict(source.value)
 
 

@@ -171,3 +171,21 @@ def test_none_of_it_loads_mindspore(tmp_path, table):
         "assert not {'mindspore', 'pandas', 'torch'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_half_a_character_in_a_rank_table_is_an_input_error(trainer, table):
+    value = json.loads(table.read_text())
+    value["server_list"][0]["server_id"] = "\ud800"
+    table.write_text(json.dumps(value))
+    result = trainer("doctor", "rank-table", table)
+    assert result.returncode == 2 and "\\ud800" in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "²", "2.²"])
+def test_absurd_versions_are_versions_that_no_table_has(trainer, tmp_path, version):
+    path = tmp_path / "freeze.txt"
+    path.write_text(f"mindspore=={version}\n")
+    for arguments in (("--version", f"mindspore={version}"), (path,)):
+        result = trainer("doctor", "environment", *arguments, "--json")
+        assert result.returncode == 0
+        assert "version_not_in_table" in [item["rule"] for item in contract(result)["findings"]]

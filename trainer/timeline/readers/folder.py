@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from evalkit.errors import InputError
+from trainer.regular_file import shown_path
 from trainer.timeline.gzip_stream import damage_of, open_bytes
 from trainer.timeline.model import Recording, TraceFile
 from trainer.timeline.ranks import (
@@ -63,7 +64,7 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
         for path in paths:
             if path.suffix not in _SUFFIXES and root != path:
                 continue
-            name = path.relative_to(folder).as_posix()
+            name = shown_path(path.relative_to(folder))
             if any(part.startswith(".") for part in Path(name).parts) or _is_own_report(path):
                 continue
             looked_at += 1
