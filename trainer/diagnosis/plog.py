@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from evalkit.errors import InputError
+from trainer.regular_file import require_regular
 
 Level = Literal["error", "warning", "info"]
 _LONGEST_LINE = 20_000
@@ -92,8 +93,9 @@ def read_log(path: Path) -> LogFile:
     """Read a log file; bytes that aren't UTF-8 are replaced, not refused.
 
     Raises:
-        InputError: missing, a folder, or unreadable.
+        InputError: missing, a folder, no regular file, or unreadable.
     """
+    require_regular(path)
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime)
         with path.open(encoding="utf-8", errors="replace") as stream:

@@ -8,6 +8,7 @@ from typing import Any
 
 from evalkit.errors import InputError
 from evalkit.yaml_source import YamlSource
+from trainer.regular_file import require_regular
 
 _IN_NAME = re.compile(r"(?:^|[^a-z])rank[-_ ]?(\d+)", re.IGNORECASE)
 _MINDINSIGHT = re.compile(
@@ -32,6 +33,7 @@ def read_rank_map(path: Path) -> RankMap:
     Raises:
         InputError: no mapping, or a rank that isn't a whole number from 0 below MOST_RANKS.
     """
+    require_regular(path)
     source = YamlSource(path)
     for pattern, rank in source.value.items():
         if not isinstance(pattern, str) or not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:

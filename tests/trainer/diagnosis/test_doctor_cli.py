@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -189,3 +190,17 @@ def test_absurd_versions_are_versions_that_no_table_has(trainer, tmp_path, versi
         result = trainer("doctor", "environment", *arguments, "--json")
         assert result.returncode == 0
         assert "version_not_in_table" in [item["rule"] for item in contract(result)["findings"]]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["spikes {pipe}", "spikes {log} --plog {pipe}", "doctor rank-table {pipe}", "doctor environment {pipe}",
+     "doctor oom {pipe}", "doctor distributed {pipe}", "timeline {pipe} --out {out}",
+     "timeline {log} --ranks {pipe} --out {out}", "spikes /dev/null"],
+)  # fmt: skip
+def test_what_is_no_regular_file_is_refused(trainer, tmp_path, command):
+    pipe, log = tmp_path / "pipe", jsonl(tmp_path / "log.jsonl")
+    os.mkfifo(pipe)
+    result = trainer(*(part.format(pipe=pipe, log=log, out=tmp_path / "out") for part in command.split()))
+    assert result.returncode == 2
+    assert "not a regular file" in result.stderr and result.stderr.count("\n") == 1

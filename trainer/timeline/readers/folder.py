@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from evalkit.errors import InputError
-from trainer.regular_file import shown_path
+from trainer.regular_file import require_regular, shown_path
 from trainer.timeline.gzip_stream import damage_of, open_bytes
 from trainer.timeline.model import Recording, TraceFile
 from trainer.timeline.ranks import (
@@ -55,6 +55,7 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
     """
     if not root.exists():
         raise InputError(f"{root}: no such file or folder; give a profiler's output folder")
+    require_regular(root)
     paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
     folder = root.parent if root.is_file() else root
     placed = {path: _placed(path, folder, ranks) for path in paths}
