@@ -13,6 +13,7 @@ from trainer.diagnosis.log_files import read_logs
 from trainer.diagnosis.plog import LogFile
 from trainer.diagnosis.rulebook import make_finding
 from trainer.findings import Evidence, Finding, Rival
+from trainer.ranks import MOST_RANKS
 
 _TIMEOUT = re.compile(r"timeout\[(\d{1,7})\]|HCCL_CONNECT_TIMEOUT\s*[=:]\s*(\d{1,7})")
 _WORLD = re.compile(
@@ -107,6 +108,11 @@ def _findings(logs: _Logs) -> Iterator[Finding]:
         if logs.unread_ranks:
             evidence.append(Evidence("ranks", _list(sorted(logs.unread_ranks))))
         yield make_finding("logs_not_read", book.rules["logs_not_read"], evidence)
+    beyond = [file for file in logs.files if file.beyond is not None]
+    if beyond:
+        evidence = [Evidence("count", len(beyond)), Evidence("highest", MOST_RANKS - 1)]
+        evidence += [Evidence("rank", file.beyond, where=str(file.path)) for file in beyond[:_SHOWN]]
+        yield make_finding("rank_beyond_limit", book.rules["rank_beyond_limit"], evidence)
     if logs.missing:
         yield make_finding(
             "missing_ranks", book.rules["missing_ranks"], [Evidence("ranks", _list(logs.missing))]
@@ -236,11 +242,11 @@ def _ranks(files: list[LogFile]) -> set[int]:
 
 def _missing(files: list[LogFile], ranks: list[int]) -> list[int]:
     lines = [line.text for file in files for line in file.lines]
-    sizes = [int(size) for text in lines for size in _WORLD.findall(text)]
-    peers = [int(rank) for text in lines for rank in _PEERS.findall(text)]
+    sizes = [int(size) for text in lines for size in _WORLD.findall(text) if int(size) <= MOST_RANKS]
+    peers = [int(rank) for text in lines for rank in _PEERS.findall(text) if int(rank) < MOST_RANKS]
     world = max([*sizes, *(rank + 1 for rank in [*ranks, *peers])], default=0)
     # Without any known rank every one would be missing, which says nothing.
-    return [rank for rank in range(min(world, 100_000)) if rank not in set(ranks)] if ranks else []
+    return [rank for rank in range(world) if rank not in set(ranks)] if ranks else []
 
 
 def _timeout_s(files: list[LogFile]) -> int:

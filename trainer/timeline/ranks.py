@@ -8,6 +8,7 @@ from typing import Any
 
 from evalkit.errors import InputError
 from evalkit.yaml_source import YamlSource
+from trainer.ranks import MOST_RANKS
 from trainer.regular_file import require_regular
 
 _IN_NAME = re.compile(r"(?:^|[^a-z])rank[-_ ]?(\d+)", re.IGNORECASE)
@@ -20,9 +21,6 @@ _IN_FOLDER = re.compile(r"^(?:device|rank)[-_]?(\d+)$", re.IGNORECASE)
 _INFO_NAMES = ("info.json*", "profiler_info_*.json")
 _LEVELS_UP = 3
 _INNER_FOLDERS = ("ASCEND_PROFILER_OUTPUT", "FRAMEWORK")
-
-# More than any machine has; the grid of ranks by time is made for so many.
-MOST_RANKS = 1 << 16
 
 RankMap = dict[str, int]
 

@@ -181,3 +181,19 @@ def test_an_empty_stderr_is_as_it_should_be(tmp_path):
     write(tmp_path, rank_0=[info(0)])
     (tmp_path / "rank_0.err").touch()
     assert rules(tmp_path) == ["nothing_found"]
+
+
+def test_an_absurd_rank_is_told_and_not_believed(tmp_path):
+    write(
+        tmp_path,
+        rank_0=[info(0)],
+        rank_999999999=[info(0)],
+        rank_1=[f"{info(1)} [rank70000] RANK_SIZE=900000"],
+    )
+    report = diagnose_distributed(tmp_path)
+    assert (report.ranks, report.missing_ranks) == ((0, 1), ())
+    (finding,) = [item for item in report.findings if item.rule == "rank_beyond_limit"]
+    assert [item.where for item in finding.evidence if item.name == "rank"] == [
+        str(tmp_path / "rank_1.log"),
+        str(tmp_path / "rank_999999999.log"),
+    ]

@@ -191,3 +191,22 @@ def test_a_name_that_is_not_utf8_is_shown(tmp_path):
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["files_read"] == ["tr\\xff.json"]
     assert "\\xff" in (tmp_path / "out" / "heatmap.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a.json", {"rank": 10**9, "world_size": 2}),
+        ("a.json", {"rank": 0, "world_size": 10**8}),
+        ("rank-999999999.json", {}),
+    ],
+)
+def test_an_absurd_rank_is_quarantined(tmp_path, name, told):
+    (trace,) = write_run(tmp_path / "run", 1).rglob("*.json")
+    content = json.loads(trace.read_text())
+    content = content if isinstance(content, dict) else {"traceEvents": content}
+    path = tmp_path / name
+    path.write_text(json.dumps({**content, "distributedInfo": told}))
+    found = analyse(path).to_json()
+    assert [(row["file"], row["kind"]) for row in found["quarantine"]] == [(name, "rank_beyond_limit")]
+    assert found["ranks_present"] == [0] and len(found["missing_ranks"]) <= 1
