@@ -273,6 +273,7 @@ def timeline(folder: Path, out: Path, rank_map: Path | None, as_json: bool) -> N
 
     Writes cube.parquet, heatmap.html, trace.json (for ui.perfetto.dev) and findings.json.
     """
+    from trainer.regular_file import shown_path
     from trainer.timeline.ranks import read_rank_map
     from trainer.timeline.run import analyse, write_analysis
 
@@ -280,7 +281,7 @@ def timeline(folder: Path, out: Path, rank_map: Path | None, as_json: bool) -> N
     if out.exists():  # before minutes of reading
         raise InputError(f"{out}: exists already; remove it or choose another folder")
     analysis = analyse(folder, ranks)
-    write_analysis(analysis, out, folder.resolve().name)
+    write_analysis(analysis, out, shown_path(Path(folder.resolve().name)))
     if as_json:
         click.echo(json.dumps(analysis.to_json(), ensure_ascii=False, allow_nan=False))
         return

@@ -12,6 +12,7 @@ import click
 from evalkit.errors import ExitCode, InputError
 from evalkit.files import read_text, write_json_atomic
 from trainer.findings import Finding, report
+from trainer.regular_file import require_regular
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 
@@ -179,6 +180,7 @@ def _message(text: str) -> str:
     if text == "-":
         message = sys.stdin.read()
     elif _exists(text):
+        require_regular(Path(text))
         message = read_text(Path(text))
     elif not any(character.isspace() for character in text):
         raise InputError(f"{text}: no such file; give a file, - for stdin, or the message itself in quotes")

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from statistics import median
 
-from evalkit.errors import InputError
 from trainer.diagnosis.incidents import FailureBook, Incident, failure_book, find_incidents
-from trainer.diagnosis.plog import LogFile, read_log
+from trainer.diagnosis.log_files import read_logs
+from trainer.diagnosis.plog import LogFile
 from trainer.diagnosis.rulebook import make_finding
 from trainer.findings import Evidence, Finding, Rival
+from trainer.ranks import MOST_RANKS
 
-_SUFFIXES = frozenset({"", ".log", ".txt", ".out", ".err"})
 _TIMEOUT = re.compile(r"timeout\[(\d{1,7})\]|HCCL_CONNECT_TIMEOUT\s*[=:]\s*(\d{1,7})")
 _WORLD = re.compile(
     r"\b(?:RANK_SIZE|MS_WORKER_NUM|WORLD_SIZE|rankSize|world_size|rank_size)\s*[=:]\s*(\d{1,6})\b"
@@ -33,7 +33,7 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class DistributedReport:
-    """What the logs say. `missing_ranks` have no log at all."""
+    """What the logs say. `missing_ranks` have no log at all; `skipped`: files that weren't read, and why."""
 
     findings: tuple[Finding, ...]
     files: tuple[Path, ...]
@@ -49,22 +49,28 @@ class _Logs:
     ranks: list[int]
     missing: list[int]
     timeout_s: int
+    unread: list[tuple[Path, str]]
+    unread_ranks: set[int]
 
 
 def diagnose_distributed(folder: Path) -> DistributedReport:
     """Read every log below a folder (or one file) and name the failure.
 
     Raises:
-        InputError: no such folder, or no log in it.
+        InputError: no such folder, or no log in it that can be read.
     """
-    paths, skipped = _log_files(folder)
-    files = [read_log(path) for path in paths]
+    found = read_logs(folder)
+    files = found.files
     incidents = find_incidents(files)
     ranks = sorted(_ranks(files))
-    missing = _missing(files, ranks)
-    logs = _Logs(files, incidents, ranks, missing, _timeout_s(files))
+    missing = [rank for rank in _missing(files, ranks) if rank not in found.unread_ranks]
+    logs = _Logs(
+        files, incidents, ranks, missing, _timeout_s(files), found.unread, found.unread_ranks - set(ranks)
+    )
     findings = tuple(_findings(logs))
-    return DistributedReport(findings, tuple(paths), tuple(ranks), tuple(missing), tuple(skipped))
+    paths = tuple(file.path for file in files)
+    skipped = (*found.unread, *found.skipped)
+    return DistributedReport(findings, paths, tuple(ranks), tuple(missing), skipped)
 
 
 def first_failure(incidents: Sequence[Incident]) -> Incident | None:
@@ -86,7 +92,7 @@ def _findings(logs: _Logs) -> Iterator[Finding]:
     book = failure_book()
     root = first_failure(logs.incidents)
     if root is None:
-        if not (stopped := list(_stopped(logs, book))):
+        if not (stopped := list(_stopped(logs, book))) and not logs.unread:
             yield make_finding(
                 "nothing_found", book.rules["nothing_found"], [Evidence("files", len(logs.files))]
             )
@@ -96,6 +102,17 @@ def _findings(logs: _Logs) -> Iterator[Finding]:
         if root.failure.rule in _WAITING:
             yield from _waiting(root, logs, book)
         yield from _stopped(logs, book)
+    if logs.unread:
+        evidence = [Evidence("count", len(logs.unread)), Evidence("read", len(logs.files))]
+        evidence += [Evidence("file", why, where=str(path)) for path, why in logs.unread[:_SHOWN]]
+        if logs.unread_ranks:
+            evidence.append(Evidence("ranks", _list(sorted(logs.unread_ranks))))
+        yield make_finding("logs_not_read", book.rules["logs_not_read"], evidence)
+    beyond = [file for file in logs.files if file.beyond is not None]
+    if beyond:
+        evidence = [Evidence("count", len(beyond)), Evidence("highest", MOST_RANKS - 1)]
+        evidence += [Evidence("rank", file.beyond, where=str(file.path)) for file in beyond[:_SHOWN]]
+        yield make_finding("rank_beyond_limit", book.rules["rank_beyond_limit"], evidence)
     if logs.missing:
         yield make_finding(
             "missing_ranks", book.rules["missing_ranks"], [Evidence("ranks", _list(logs.missing))]
@@ -165,7 +182,7 @@ def _waiting(root: Incident, logs: _Logs, book: FailureBook) -> Iterator[Finding
     named = {
         int(rank) for item in logs.incidents for line in item.lines for rank in _PEERS.findall(line.text)
     }
-    silent += sorted(named - reporting - set(logs.ranks))
+    silent += sorted(named - reporting - set(logs.ranks) - logs.unread_ranks)
     if silent:
         yield make_finding(
             "silent_ranks", book.rules["silent_ranks"], [Evidence("ranks", _list(sorted(silent)))]
@@ -225,11 +242,11 @@ def _ranks(files: list[LogFile]) -> set[int]:
 
 def _missing(files: list[LogFile], ranks: list[int]) -> list[int]:
     lines = [line.text for file in files for line in file.lines]
-    sizes = [int(size) for text in lines for size in _WORLD.findall(text)]
-    peers = [int(rank) for text in lines for rank in _PEERS.findall(text)]
+    sizes = [int(size) for text in lines for size in _WORLD.findall(text) if int(size) <= MOST_RANKS]
+    peers = [int(rank) for text in lines for rank in _PEERS.findall(text) if int(rank) < MOST_RANKS]
     world = max([*sizes, *(rank + 1 for rank in [*ranks, *peers])], default=0)
     # Without any known rank every one would be missing, which says nothing.
-    return [rank for rank in range(min(world, 100_000)) if rank not in set(ranks)] if ranks else []
+    return [rank for rank in range(world) if rank not in set(ranks)] if ranks else []
 
 
 def _timeout_s(files: list[LogFile]) -> int:
@@ -238,28 +255,6 @@ def _timeout_s(files: list[LogFile]) -> int:
             if found := _TIMEOUT.search(line.text):
                 return int(found.group(1) or found.group(2))
     return failure_book().connect_timeout_s
-
-
-def _log_files(folder: Path) -> tuple[list[Path], list[tuple[Path, str]]]:
-    if folder.is_file():
-        return [folder], []
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; give the folder with the job's logs")
-    found, skipped = [], []
-    for path in sorted(folder.rglob("*")):
-        if not path.is_file() or path.name.startswith("."):
-            continue
-        if path.suffix not in _SUFFIXES:
-            skipped.append((path, "not a log by its name"))
-        elif b"\0" in path.open("rb").read(4096):
-            skipped.append((path, "a binary file"))
-        else:
-            found.append(path)
-    if not found:
-        raise InputError(
-            f"{folder}: holds no log (.log, .txt, .out, .err); give the folder with the job's logs"
-        )
-    return found, skipped
 
 
 def _list(ranks: Sequence[int]) -> str:

@@ -14,6 +14,7 @@ from evalkit.yaml_source import load_yaml
 from trainer.diagnosis.rulebook import RuleText, Strict, make_finding, rules_path
 from trainer.diagnosis.versions import COMPONENTS, check_versions
 from trainer.findings import SEVERITIES, Evidence, Finding, Value
+from trainer.regular_file import require_regular
 
 _PREFIX = "HCCL_"
 _SETTING = re.compile(r"(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)=(.*)")
@@ -66,6 +67,7 @@ def read_settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     Raises:
         InputError: the file can't be read, or holds neither.
     """
+    require_regular(path)
     variables: dict[str, str] = {}
     versions: dict[str, str] = {}
     for line in read_text(path).splitlines():

@@ -1,9 +1,17 @@
-"""The numbers in out-of-memory messages of torch_npu, MindSpore, CANN and HCCL, in bytes."""
+"""The numbers in out-of-memory messages of torch_npu, MindSpore, CANN and HCCL, in bytes.
+
+What belongs together stands within `_NEAR` characters: without that bound a long line takes quadratic time.
+"""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
+
+_NEAR = 300
+_MESSAGE = 700
+_LINE_AROUND = 2000
 
 Kind = Literal["framework", "pool", "free", "kernel", "device", "hccl_buffer"]
 
@@ -33,20 +41,23 @@ _POOL = re.compile(
 )
 _FREE = re.compile(r"current free memory size\[(\d{1,18})B?\] is smaller than required size\[(\d{1,18})B?\]")
 _KERNEL = re.compile(
-    r"memory isn't enough and alloc failed(?:, kernel name\s*:\s*(?P<kernel>[^,\n]+))?(?:, alloc size\s*:\s*(?P<asked>\d{1,18})B?)?"
+    r"memory isn't enough and alloc failed(?:, kernel name\s*:\s*(?P<kernel>[^,\n]{1,300}))?(?:, alloc size\s*:\s*(?P<asked>\d{1,18})B?)?"
 )
 _DEVICE = re.compile(
-    r"(?:rtMalloc fail|halMemAlloc failed|aclrtMalloc\w* fail\w*)[^\n]*?\bsize\s*[:=]\s*(?P<asked>\d{1,18})"
+    rf"(?:rtMalloc fail|halMemAlloc failed|aclrtMalloc\w{{0,40}} fail\w{{0,40}})[^\n]{{0,{_NEAR}}}?\bsize\s*[:=]\s*(?P<asked>\d{{1,18}})"
 )
 _HCCL = re.compile(
-    r"NEEDED_HCCL_BUFFSIZE(?:\([^=]*\))?\s*=\s*(?P<need>\d{1,18})\s*MB,\s*HCCL_BUFFSIZE\s*=\s*(?P<have>\d{1,18})\s*MB"
+    r"NEEDED_HCCL_BUFFSIZE(?:\([^=]{0,300}\))?\s*=\s*(?P<need>\d{1,18})\s*MB,\s*HCCL_BUFFSIZE\s*=\s*(?P<have>\d{1,18})\s*MB"
 )
 _CARD = re.compile(r"\b(?:NPU|GPU|device_id)\s*[:=]?\s*(\d{1,18})\b|Device\(id:(\d{1,18})\)")
 _GROWTH = re.compile(
-    r"(?:\[Rank (?P<rank>\d{1,18})\])?[^\n]*?\(?after (?P<step>\d{1,18}) iterations?\)? memory \(MB\) \| allocated: (?P<mb>\d{1,15}(?:\.\d+)?)"
-    r"|\bstep[:=\s]+(?P<step2>\d{1,18})[^\n]*?\b(?:memory_)?allocated[:=\s]+(?P<size>\d{1,15}(?:\.\d+)?)\s*(?P<unit>GiB|MiB|GB|MB)",
+    r"\bafter (?P<step>\d{1,18}) iterations?\)? memory \(MB\) \| allocated: (?P<mb>\d{1,15}(?:\.\d{1,18})?)"
+    rf"|\bstep[:=\s]{{1,20}}(?P<step2>\d{{1,18}})[^\n]{{0,{_NEAR}}}?\b(?:memory_)?allocated[:=\s]{{1,20}}"
+    r"(?P<size>\d{1,15}(?:\.\d{1,18})?)\s{0,20}(?P<unit>GiB|MiB|GB|MB)",
     re.IGNORECASE,
 )
+_RANK = re.compile(r"\[Rank (\d{1,18})\]", re.IGNORECASE)
+_NEW_LINE = re.compile(r"\r\n?")
 
 
 @dataclass(frozen=True)
@@ -93,10 +104,12 @@ class MemoryReading:
 
 def read_messages(text: str) -> Iterator[MemoryMessage]:
     """Every message with numbers, in the order of the text; a repetition of the same numbers is left out."""
+    text = _NEW_LINE.sub("\n", text)
+    ends = [found.start() for found in re.finditer("\n", text)]
     seen = set[str]()
     for kind, pattern in _PATTERNS:
         for found in pattern.finditer(text):
-            message = _message(kind, found, text)
+            message = _message(kind, found, text, bisect_left(ends, found.start()) + 1)
             key = repr((kind, found.groups(), message.total, message.free))
             if key not in seen:
                 seen.add(key)
@@ -105,8 +118,10 @@ def read_messages(text: str) -> Iterator[MemoryMessage]:
 
 def read_growth(text: str) -> Iterator[MemoryReading]:
     """Readings of allocated memory by step, as training logs print them."""
+    text = _NEW_LINE.sub("\n", text)
     for found in _GROWTH.finditer(text):
-        rank = int(found.group("rank")) if found.group("rank") else None
+        named = _RANK.search(_around(text, found)[0])
+        rank = int(named.group(1)) if named and found.group("mb") else None
         if found.group("mb"):
             yield MemoryReading(rank, int(found.group("step")), _bytes(found.group("mb"), "MiB"))
         else:
@@ -124,16 +139,13 @@ _PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 )
 
 
-def _message(kind: Kind, found: re.Match[str], text: str) -> MemoryMessage:
-    line = text.count("\n", 0, found.start()) + 1
-    start = text.rfind("\n", 0, found.start()) + 1
-    end = text.find("\n", found.end())
-    whole = text[start : end if end >= 0 else len(text)]
+def _message(kind: Kind, found: re.Match[str], text: str, line: int) -> MemoryMessage:
+    whole = found.group(0).join(_around(text, found))
     card = _CARD.search(whole)
     device = int(card.group(1) or card.group(2)) if card else None
     if kind == "framework":
         # The numbers may be wrapped over the next lines.
-        behind = " ".join(text[found.start() : found.start() + 700].split())
+        behind = " ".join(text[found.start() : found.start() + _MESSAGE].split())
         parts = {name: pattern.search(behind) for name, pattern in _PARTS.items()}
         sizes = {
             name: _bytes(*(group for group in part.groups() if group)) for name, part in parts.items() if part
@@ -158,6 +170,12 @@ def _message(kind: Kind, found: re.Match[str], text: str) -> MemoryMessage:
     asked = int(groups["asked"]) if groups.get("asked") else None
     kernel = groups["kernel"].strip() if groups.get("kernel") else None
     return MemoryMessage(kind, line, asked, kernel=kernel, device=device)
+
+
+def _around(text: str, found: re.Match[str]) -> tuple[str, str]:
+    """What stands before and behind a match in its line, so far as a line is looked at."""
+    before = text[max(0, found.start() - _LINE_AROUND) : found.start()].rpartition("\n")[2]
+    return before, text[found.end() : found.end() + _LINE_AROUND].partition("\n")[0]
 
 
 def _bytes(number: str, unit: str) -> int:

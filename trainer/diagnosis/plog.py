@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from evalkit.errors import InputError
+from trainer.ranks import MOST_RANKS
+from trainer.regular_file import require_regular
 
 Level = Literal["error", "warning", "info"]
 _LONGEST_LINE = 20_000
@@ -86,14 +88,17 @@ class LogFile:
     rank: int | None
     started: datetime | None
     last: datetime | None
+    beyond: int | None = None
+    """A number that is told as a rank and beyond MOST_RANKS, so that it isn't taken as one."""
 
 
 def read_log(path: Path) -> LogFile:
     """Read a log file; bytes that aren't UTF-8 are replaced, not refused.
 
     Raises:
-        InputError: missing, a folder, or unreadable.
+        InputError: missing, a folder, no regular file, or unreadable.
     """
+    require_regular(path)
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime)
         with path.open(encoding="utf-8", errors="replace") as stream:
@@ -108,17 +113,32 @@ def read_log(path: Path) -> LogFile:
     timed = [line for line in lines if line.time is not None]
     started = timed[0].time if timed and timed[0].level != "error" else None
     last = max((line.time for line in timed if line.time is not None), default=None)
-    return LogFile(path, lines, rank_of(path, lines), started, last)
+    told = [_named_rank(path), *(line.rank for line in lines)]
+    beyond = next((rank for rank in told if rank is not None and rank >= MOST_RANKS), None)
+    if beyond is not None:
+        lines = tuple(replace(line, rank=_believed(line.rank)) for line in lines)
+    return LogFile(path, lines, rank_of(path, lines), started, last, beyond)
 
 
 def rank_of(path: Path, lines: tuple[LogLine, ...] = ()) -> int | None:
     """The rank of a file: from its name or its folder's, else the only rank that its lines name."""
+    named = _believed(_named_rank(path))
+    if named is not None:
+        return named
+    ranks = {line.rank for line in lines if line.rank is not None}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _named_rank(path: Path) -> int | None:
     for name in (path.stem, path.parent.name):
         found = _FILE_RANK.search(name)
         if found:
             return int(found.group(1))
-    ranks = {line.rank for line in lines if line.rank is not None}
-    return ranks.pop() if len(ranks) == 1 else None
+    return None
+
+
+def _believed(rank: int | None) -> int | None:
+    return rank if rank is not None and rank < MOST_RANKS else None
 
 
 def parse_time(text: str) -> datetime | None:

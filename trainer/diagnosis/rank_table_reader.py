@@ -9,6 +9,7 @@ from typing import Any, Literal
 from evalkit.errors import InputError
 from evalkit.files import read_text
 from trainer.diagnosis.rank_table_fields import Node, Problems, kind_of
+from trainer.regular_file import require_regular
 
 Template = Literal["1.0", "1.2", "legacy", "2.0", "global"]
 
@@ -67,6 +68,7 @@ def load_table(path: Path) -> tuple[dict[str, Any], list[str]]:
     Raises:
         InputError: no such file, not JSON, or not an object.
     """
+    require_regular(path)
     twice: list[str] = []
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -76,6 +78,10 @@ def load_table(path: Path) -> tuple[dict[str, Any], list[str]]:
 
     try:
         value = json.loads(read_text(path), object_pairs_hook=pairs)
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise InputError(f"{path}: a text holds {half}, half of a character; write valid Unicode") from None
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}:{error.lineno}: not JSON: {error.msg}; a rank table is one object"

@@ -55,7 +55,7 @@ def normal_version(text: str) -> str:
     parts = [part for part in _PARTS.split(text) if part]
     if len(parts) > 1 and parts[-1] == "beta1":
         parts = parts[:-1]
-    return ".".join(str(int(part)) if part.isdigit() else part for part in parts)
+    return ".".join(part.lstrip("0") or "0" if part.isdecimal() else part for part in parts)
 
 
 def installed_versions(environment: Mapping[str, str]) -> dict[str, str]:

@@ -23,6 +23,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "launch_without_kernel": ("kept", "a launch on the host whose device task isn't in the trace"),
     "ratio_above_one": ("unknown", "a utilisation above 1, which can't be measured time"),
     "malformed_row": ("dropped", "a table row whose numbers can't be read"),
+    "rank_beyond_limit": ("unknown", "a rank or a number of ranks above 65536, taken as not told"),
     "unreadable_file": ("dropped", "a file that could not be read as what it looks like"),
     "not_a_timeline": ("dropped", "a file without any timed event or table this tool knows"),
     "other_recording": ("dropped", "a trace of another time than the rest of the folder"),

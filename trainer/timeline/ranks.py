@@ -8,6 +8,8 @@ from typing import Any
 
 from evalkit.errors import InputError
 from evalkit.yaml_source import YamlSource
+from trainer.ranks import MOST_RANKS
+from trainer.regular_file import require_regular
 
 _IN_NAME = re.compile(r"(?:^|[^a-z])rank[-_ ]?(\d+)", re.IGNORECASE)
 _MINDINSIGHT = re.compile(
@@ -27,12 +29,15 @@ def read_rank_map(path: Path) -> RankMap:
     """A YAML file of `pattern: rank`; patterns are file names or paths relative to the folder, with wildcards.
 
     Raises:
-        InputError: no mapping, or a rank that isn't a whole number from 0.
+        InputError: no mapping, or a rank that isn't a whole number from 0 below MOST_RANKS.
     """
+    require_regular(path)
     source = YamlSource(path)
     for pattern, rank in source.value.items():
         if not isinstance(pattern, str) or not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
             raise InputError(f"{path}: {pattern}: {rank!r} is no rank; a whole number from 0 is needed")
+        if rank >= MOST_RANKS:
+            raise InputError(f"{path}: {pattern}: a rank beyond the limit; the highest is {MOST_RANKS - 1}")
     return dict(source.value)
 
 

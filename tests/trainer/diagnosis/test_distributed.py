@@ -1,5 +1,7 @@
 """The first failure of a distributed job, and what its logs leave open."""
 
+import gzip
+import os
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -136,3 +138,62 @@ def test_a_rank_that_raised_under_msrun(tmp_path):
         1,
     )
     assert first.value("seconds_until_the_timeout") == 30.4 and first.rivals[0].rule == "worker_lost"
+
+
+UNREADABLE = {
+    "compressed": gzip.compress(timeout(9).encode()),
+    "UTF-16": timeout(9).encode("utf-16"),
+    "text in UTF-16": timeout(9).encode("utf-16-le"),
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("why", UNREADABLE)
+def test_a_log_that_cannot_be_read_is_named_and_isnt_no_error(tmp_path, why):
+    write(tmp_path, rank_0=[info(0)])
+    bad = tmp_path / "rank_1.log"
+    bad.write_bytes(UNREADABLE[why])
+    report = diagnose_distributed(tmp_path)
+    (finding,) = report.findings
+    assert (finding.rule, finding.severity, finding.value("ranks")) == ("logs_not_read", "warning", "1")
+    assert why in finding.value("file") and str(bad) in [item.where for item in finding.evidence]
+    assert report.skipped[0][0] == bad and report.ranks == (0,)
+
+
+@pytest.mark.parametrize("why", UNREADABLE)
+@pytest.mark.parametrize("alone", [True, False])
+def test_without_any_log_that_can_be_read_there_is_no_answer(tmp_path, why, alone):
+    bad = tmp_path / "rank_1.log"
+    bad.write_bytes(UNREADABLE[why])
+    with pytest.raises(InputError, match=rf"rank_1\.log: .*{why}"):
+        diagnose_distributed(bad if alone else tmp_path)
+
+
+def test_one_unreadable_file_does_not_stop_the_rest(tmp_path):
+    write(tmp_path, rank_0=[info(0), timeout(130)], rank_1=[info(0)])
+    os.mkfifo(tmp_path / "rank_2.log")
+    (tmp_path / "rank_3.log").symlink_to(tmp_path / "gone")
+    found = {item.rule: item for item in diagnose_distributed(tmp_path).findings}
+    assert "socket_timeout" in found and found["logs_not_read"].value("ranks") == "2, 3"
+
+
+def test_an_empty_stderr_is_as_it_should_be(tmp_path):
+    write(tmp_path, rank_0=[info(0)])
+    (tmp_path / "rank_0.err").touch()
+    assert rules(tmp_path) == ["nothing_found"]
+
+
+def test_an_absurd_rank_is_told_and_not_believed(tmp_path):
+    write(
+        tmp_path,
+        rank_0=[info(0)],
+        rank_999999999=[info(0)],
+        rank_1=[f"{info(1)} [rank70000] RANK_SIZE=900000"],
+    )
+    report = diagnose_distributed(tmp_path)
+    assert (report.ranks, report.missing_ranks) == ((0, 1), ())
+    (finding,) = [item for item in report.findings if item.rule == "rank_beyond_limit"]
+    assert [item.where for item in finding.evidence if item.name == "rank"] == [
+        str(tmp_path / "rank_1.log"),
+        str(tmp_path / "rank_999999999.log"),
+    ]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -171,3 +172,35 @@ def test_none_of_it_loads_mindspore(tmp_path, table):
         "assert not {'mindspore', 'pandas', 'torch'} & sys.modules.keys()\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_half_a_character_in_a_rank_table_is_an_input_error(trainer, table):
+    value = json.loads(table.read_text())
+    value["server_list"][0]["server_id"] = "\ud800"
+    table.write_text(json.dumps(value))
+    result = trainer("doctor", "rank-table", table)
+    assert result.returncode == 2 and "\\ud800" in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "²", "2.²"])
+def test_absurd_versions_are_versions_that_no_table_has(trainer, tmp_path, version):
+    path = tmp_path / "freeze.txt"
+    path.write_text(f"mindspore=={version}\n")
+    for arguments in (("--version", f"mindspore={version}"), (path,)):
+        result = trainer("doctor", "environment", *arguments, "--json")
+        assert result.returncode == 0
+        assert "version_not_in_table" in [item["rule"] for item in contract(result)["findings"]]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["spikes {pipe}", "spikes {log} --plog {pipe}", "doctor rank-table {pipe}", "doctor environment {pipe}",
+     "doctor oom {pipe}", "doctor distributed {pipe}", "timeline {pipe} --out {out}",
+     "timeline {log} --ranks {pipe} --out {out}", "spikes /dev/null"],
+)  # fmt: skip
+def test_what_is_no_regular_file_is_refused(trainer, tmp_path, command):
+    pipe, log = tmp_path / "pipe", jsonl(tmp_path / "log.jsonl")
+    os.mkfifo(pipe)
+    result = trainer(*(part.format(pipe=pipe, log=log, out=tmp_path / "out") for part in command.split()))
+    assert result.returncode == 2
+    assert "not a regular file" in result.stderr and result.stderr.count("\n") == 1

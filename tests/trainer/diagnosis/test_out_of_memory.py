@@ -1,5 +1,7 @@
 """Classes of out-of-memory messages, by arithmetic on their numbers."""
 
+import time
+
 import pytest
 
 from trainer.diagnosis.memory_messages import read_messages
@@ -107,3 +109,27 @@ def test_retries_of_the_driver_are_one_finding():
 def test_no_number_is_made_up():
     (finding,) = diagnose_out_of_memory("NPU out of memory. Tried to allocate 5.00 GiB")
     assert [item.name for item in finding.evidence] == ["requested_gib", "source"]
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["out of memory 9", "9", "a b c ", "rtMalloc fail ", "step 1 ", "ckpt ", "shape: [", "Recompute[Rank 1] ",
+     "memory isn't enough and alloc failed, kernel name: k", "NEEDED_HCCL_BUFFSIZE(", "\r 1% 1.5it/s"],
+)  # fmt: skip
+def test_a_long_line_takes_linear_time(piece):
+    def seconds(length: int) -> float:
+        text = piece * (length // len(piece))
+        began = time.process_time()
+        diagnose_out_of_memory(text)
+        return time.process_time() - began
+
+    # Quadratic would be 64 times as long, and minutes.
+    assert seconds(400_000) < 30 * seconds(50_000) + 0.5
+
+
+def test_a_progress_bar_before_the_message_hides_nothing():
+    bar = "".join(f"\r{step}% NPU 7 1.5it/s" for step in range(2000))
+    text = f"{bar}\r{message('2.00 GiB', 64, 50, '1.00 GiB', 60)}"
+    (finding,) = diagnose_out_of_memory(text)
+    assert (finding.rule, finding.value("device")) == ("fragmentation", 3)
+    assert finding.evidence[0].where == "line 2002"

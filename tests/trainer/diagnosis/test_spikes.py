@@ -238,3 +238,19 @@ def test_the_report_has_the_fields_of_the_contract(tmp_path):
     assert {"findings", "missing_ranks", "quarantine", "skew"} <= fields.keys()
     assert {"rule", "severity", "evidence", "rivals", "action"} <= fields["findings"][0].keys()
     assert fields["spikes"][0]["start"] == 150
+
+
+@pytest.mark.parametrize("loss", ["nan", "inf"])
+def test_a_loss_that_is_never_finite_is_an_error(tmp_path, loss):
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step:{step}/50 train_loss:{loss}\n" for step in range(50)))
+    (finding,) = diagnose_spikes([log]).findings
+    assert (finding.rule, finding.severity) == ("not_finite_from_the_start", "error")
+    assert (finding.value("start"), finding.value("count"), finding.value("finite")) == (0, 50, 0)
+
+
+def test_losses_that_become_finite_later_were_not_finite_at_first(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step:{step}/50 train_loss:{'nan' if step < 3 else 2.5}\n" for step in range(50)))
+    found = [item for item in diagnose_spikes([log]).findings if item.rule == "not_finite_from_the_start"]
+    assert [(item.value("count"), item.value("finite")) for item in found] == [(3, 47)]

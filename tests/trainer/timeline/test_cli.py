@@ -172,3 +172,41 @@ def test_profiles_that_dont_say_their_rank_keep_their_files_together(tmp_path):
         ((1,), 60_000),
     ]
     assert [(rank.rank, rank.sources[0][:1]) for rank in analysis.ranks] == [(0, "a"), (1, "b")]
+
+
+def test_a_rank_in_the_map_beyond_the_limit_is_an_input_error(tmp_path):
+    ranks = tmp_path / "ranks.yaml"
+    ranks.write_text("trace_view.json: 99999999999999999999\n")
+    run = write_run(tmp_path / "run", 1)
+    result = trainer(run, "--out", tmp_path / "out", "--ranks", ranks)
+    fails_in_one_line(result, "ranks.yaml: trace_view.json: a rank beyond the limit; the highest is 65535")
+
+
+def test_a_name_that_is_not_utf8_is_shown(tmp_path):
+    run = write_run(tmp_path / "run", 1)
+    (trace,) = run.rglob("*.json")
+    odd = tmp_path / os.fsdecode(b"tr\xff.json")
+    trace.rename(odd)
+    result = trainer(odd, "--out", tmp_path / "out", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["files_read"] == ["tr\\xff.json"]
+    assert "\\xff" in (tmp_path / "out" / "heatmap.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("a.json", {"rank": 10**9, "world_size": 2}),
+        ("a.json", {"rank": 0, "world_size": 10**8}),
+        ("rank-999999999.json", {}),
+    ],
+)
+def test_an_absurd_rank_is_quarantined(tmp_path, name, told):
+    (trace,) = write_run(tmp_path / "run", 1).rglob("*.json")
+    content = json.loads(trace.read_text())
+    content = content if isinstance(content, dict) else {"traceEvents": content}
+    path = tmp_path / name
+    path.write_text(json.dumps({**content, "distributedInfo": told}))
+    found = analyse(path).to_json()
+    assert [(row["file"], row["kind"]) for row in found["quarantine"]] == [(name, "rank_beyond_limit")]
+    assert found["ranks_present"] == [0] and len(found["missing_ranks"]) <= 1

@@ -13,6 +13,7 @@ from typing import Any
 from evalkit.errors import InputError
 from trainer.diagnosis.plog import parse_time
 from trainer.diagnosis.spikes.records import LogFormat, TrainingLog, TrainingStep
+from trainer.regular_file import require_regular
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Inf|NAN|INF)"
 _MEGATRON = re.compile(r"\biteration\s+(?P<step>\d{1,15})\s*/\s*\d+\s*\|(?P<rest>.*)")
@@ -53,11 +54,12 @@ def read_training_log(path: Path) -> TrainingLog:
     """Read a log; lines that aren't steps are passed over.
 
     Raises:
-        InputError: missing, a folder, unreadable, or without any step that is recognised.
+        InputError: missing, a folder, no regular file, unreadable, or without any step that is recognised.
     """
     counts = _Counts()
     formats: Counter[LogFormat] = Counter()
     steps: list[TrainingStep] = []
+    require_regular(path)
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
             for kind, step in _steps(path, stream, counts):

@@ -1,5 +1,6 @@
 """From logs to findings: read, cut into stretches, find what rises, explain it, say what wasn't measured."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -77,12 +78,32 @@ def diagnose_spikes(
     explained = [(spike, explain(spike, context)) for spike in spikes]
     findings = [
         *(finding for _, finding in explained),
+        *(finding for stretch in cut for finding in _never_finite(stretch)),
         *(finding for stretch, rise in zip(cut, rises, strict=True) for finding in _rises(stretch, rise)),
         *_measuring(read),
         *_unjoined(context),
         *_profile(trace, spikes),
     ]
     return SpikeReport(tuple(read), tuple(cut), tuple(explained), tuple(findings), tuple(incidents))
+
+
+def _never_finite(stretch: Stretch) -> Iterator[Finding]:
+    """A stretch whose losses begin with NaN or infinities: it has no level, so that no spike begins in it."""
+    if any(step.loss is not None and math.isfinite(step.loss) for step in stretch.before):
+        return
+    steps = [step for step in stretch.steps if step.loss is not None]
+    count = next((at for at, step in enumerate(steps) if math.isfinite(step.loss or 0.0)), len(steps))
+    # A few skipped steps at the start are the search for a loss scale.
+    if count and (count == len(steps) or not all(step.skipped for step in steps[:count])):
+        evidence = [
+            Evidence("start", steps[0].step, where=steps[0].where),
+            Evidence("loss", str(steps[0].loss)),
+            Evidence("count", count),
+            Evidence("finite", sum(math.isfinite(step.loss or 0.0) for step in steps)),
+            Evidence("steps", len(steps)),
+            Evidence("attempt", stretch.attempt),
+        ]
+        yield _make("not_finite_from_the_start", evidence)
 
 
 def _rises(stretch: Stretch, rise: Rises) -> Iterator[Finding]:

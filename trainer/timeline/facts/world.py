@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from trainer.ranks import MOST_RANKS
 from trainer.timeline.assemble import Rank
 from trainer.timeline.model import Recording
 from trainer.timeline.roles import collective_of
-
-_MOST_RANKS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ def world_of(ranks: list[Rank], recording: Recording, names: list[str]) -> World
         if row.is_stage and row.ranks:
             sizes.append((max(row.ranks) + 1, f"{row.source} names them"))
     size = max((size for size, _ in sizes), default=0)
-    size = min(size, _MOST_RANKS)
+    size = min(size, MOST_RANKS)
     reasons = tuple(dict.fromkeys(reason for told, reason in sizes if told == size))
     seen = {peer for rank in ranks for peer in rank.peers} - present
     if seen:

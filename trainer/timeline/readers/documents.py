@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trainer.ranks import MOST_RANKS
 from trainer.timeline.clock import NS_PER_MS, BadTime, to_ns
 from trainer.timeline.events import Columns
 from trainer.timeline.model import CollectiveTime, LinkTransfer, Recording, TraceFile
@@ -23,6 +24,9 @@ def read_operator_maps(document: Any, path: Path, name: str, recording: Recordin
         found = _NUMBER.search(str(device))
         if found is None or not isinstance(operators, dict):
             recording.quarantine.add(name, "malformed_event", str(device))
+            continue
+        if int(found.group()) >= MOST_RANKS:
+            recording.quarantine.add(name, "rank_beyond_limit", str(device))
             continue
         file, columns = TraceFile(path, name, int(found.group()), complete=False), Columns()
         for operator, times in operators.items():
@@ -44,13 +48,19 @@ def read_operator_maps(document: Any, path: Path, name: str, recording: Recordin
         devices = [_NUMBER.search(str(device)) for device in content.get("devices", [])]
         if number is not None and all(devices):
             ranks = tuple(int(device.group()) for device in devices if device)
-            recording.stages[int(number.group())] = ranks
+            if max(ranks, default=0) < MOST_RANKS:
+                recording.stages[int(number.group())] = ranks
+            else:
+                recording.quarantine.add(name, "rank_beyond_limit", f"stage {stage}")
     return files
 
 
 def read_communication(document: Any, name: str, rank: int | None, recording: Recording) -> None:
     """communication.json of a rank (step → kind → operation) or of a cluster (group → operation → rank)."""
     for group, operation, of_rank, times in _operations(document, rank):
+        if of_rank >= MOST_RANKS:
+            recording.quarantine.add(name, "rank_beyond_limit", f"{operation}: rank {of_rank}")
+            continue
         try:
             _read_operation(group, operation, of_rank, times, name, recording)
         except (BadTime, KeyError, TypeError, ValueError) as error:

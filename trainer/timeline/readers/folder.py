@@ -9,6 +9,8 @@ from typing import Any
 import orjson
 
 from evalkit.errors import InputError
+from trainer.ranks import MOST_RANKS
+from trainer.regular_file import require_regular, shown_path
 from trainer.timeline.gzip_stream import damage_of, open_bytes
 from trainer.timeline.model import Recording, TraceFile
 from trainer.timeline.ranks import (
@@ -54,19 +56,22 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
     """
     if not root.exists():
         raise InputError(f"{root}: no such file or folder; give a profiler's output folder")
+    require_regular(root)
     paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
     folder = root.parent if root.is_file() else root
-    placed = {path: _placed(path, folder, ranks) for path in paths}
+    told = {path: _placed(path, folder, ranks) for path in paths}
+    placed = {path: rank if rank is None or rank < MOST_RANKS else None for path, rank in told.items()}
     recording = Recording(folder_ranks=FolderRanks({rank for rank in placed.values() if rank is not None}))
     looked_at = 0
     with _without_collector():
         for path in paths:
             if path.suffix not in _SUFFIXES and root != path:
                 continue
-            name = path.relative_to(folder).as_posix()
+            name = shown_path(path.relative_to(folder))
             if any(part.startswith(".") for part in Path(name).parts) or _is_own_report(path):
                 continue
             looked_at += 1
+            _note_beyond(told[path], name, recording)
             _read_one(path, name, placed[path], ranks, recording)
     frames.join(recording)
     if not recording.read:
@@ -159,7 +164,8 @@ def _read_json(
     file = read_chrome(path, name, rank, recording)
     if rank_from_map(name, ranks) is None:
         told = rank_from_header(file.header)
-        file.rank = told if told is not None else rank
+        file.rank = told if told is not None and told < MOST_RANKS else rank
+        _note_beyond(told, name, recording)
     _note_world(file, recording)
     if not file.events:
         return False
@@ -221,5 +227,13 @@ def _shape_errors(name: str, recording: Recording) -> Iterator[None]:
 def _note_world(file: TraceFile, recording: Recording) -> None:
     told = file.header.get("distributedInfo")
     size = told.get("world_size") if isinstance(told, dict) else None
-    if isinstance(size, int) and not isinstance(size, bool) and 0 < size < 1 << 20:
-        recording.world_sizes[file.name] = size
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        if size <= MOST_RANKS:
+            recording.world_sizes[file.name] = size
+        else:
+            recording.quarantine.add(file.name, "rank_beyond_limit", f"world_size {str(size)[:20]}")
+
+
+def _note_beyond(rank: int | None, name: str, recording: Recording) -> None:
+    if rank is not None and rank >= MOST_RANKS:
+        recording.quarantine.add(name, "rank_beyond_limit", f"rank {str(rank)[:20]}")

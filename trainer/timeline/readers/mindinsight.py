@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from trainer.ranks import MOST_RANKS
 from trainer.timeline.clock import NS_PER_MS, BadTime, to_ns
 from trainer.timeline.events import Columns
 from trainer.timeline.model import (
@@ -56,7 +57,7 @@ def read_pipeline(path: Path, name: str, rank: int, recording: Recording) -> Non
         return
     line, row = rows[-1]
     stages, devices, rank = (int(part) for part in shape.groups())
-    if not 0 < stages <= devices or not rank < devices:
+    if not 0 < stages <= devices or not rank < devices <= MOST_RANKS:
         recording.quarantine.add(name, "unreadable_file", f"rank {rank} of {devices} in {stages} stages")
         return
     try:

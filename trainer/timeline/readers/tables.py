@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from trainer.ranks import MOST_RANKS
 from trainer.timeline.clock import NS_PER_US, BadTime, to_ns
 from trainer.timeline.events import Columns
 from trainer.timeline.gzip_stream import damage_of, open_bytes
@@ -66,6 +67,9 @@ def read_step_times(path: Path, name: str, rank: int | None, recording: Recordin
                 ranks = tuple(int(part) for part in index.strip("()[] ").split(",") if part.strip())
             else:
                 ranks = (rank if rank is not None else int(index or 0),)
+            if ranks and not 0 <= min(ranks) <= max(ranks) < MOST_RANKS:
+                recording.quarantine.add(name, "rank_beyond_limit", f"line {line}: {index[:40]}")
+                continue
             summary = StepSummary(
                 ranks=ranks,
                 step=row["Step"],
