@@ -92,6 +92,27 @@ class MemoryMessage:
             return None
         return max(0, self.total - self.free - self.reserved)
 
+    @property
+    def contradictions(self) -> tuple[str, ...]:
+        """What can't be true of the numbers together; those that were rounded for printing may differ by 1 %."""
+        used = (self.allocated or 0) + (self.held_by_events or 0)
+        pairs = (
+            ("allocated > reserved", self.allocated, self.reserved),
+            ("allocated > total", self.allocated, self.total),
+            ("reserved > total", self.reserved, self.total),
+            ("free > total", self.free, self.total),
+            ("free + reserved > total", _sum(self.free, self.reserved), self.total),
+        )
+        found = [text for text, part, whole in pairs if _above(part, whole)]
+        found += [f"{name} is 0" for name in ("requested", "total", "limit") if getattr(self, name) == 0]
+        if self.kind == "pool" and self.limit and self.requested and used + self.requested <= self.limit:
+            found.append("used + requested <= limit")
+        if self.kind == "free" and self.requested and (self.free or 0) >= self.requested:
+            found.append("free >= requested")
+        if self.kind == "hccl_buffer" and (self.have_mb or 0) >= (self.need_mb or 0):
+            found.append("the buffer is as large as needed")
+        return tuple(found)
+
 
 @dataclass(frozen=True)
 class MemoryReading:
@@ -170,6 +191,14 @@ def _message(kind: Kind, found: re.Match[str], text: str, line: int) -> MemoryMe
     asked = int(groups["asked"]) if groups.get("asked") else None
     kernel = groups["kernel"].strip() if groups.get("kernel") else None
     return MemoryMessage(kind, line, asked, kernel=kernel, device=device)
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _above(part: int | None, whole: int | None) -> bool:
+    return part is not None and whole is not None and part > 1.01 * whole
 
 
 def _around(text: str, found: re.Match[str]) -> tuple[str, str]:

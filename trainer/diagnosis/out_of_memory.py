@@ -70,6 +70,9 @@ def diagnose_out_of_memory(text: str) -> list[Finding]:
 
 def _classify(chosen: list[MemoryMessage], every: list[MemoryMessage], situations: set[str]) -> Finding:
     message = chosen[0]
+    if message.contradictions:
+        impossible = Evidence("impossible", "; ".join(message.contradictions), where=f"line {message.line}")
+        return _make("numbers_contradictory", [impossible, *_evidence(message)])
     if message.kind == "hccl_buffer":
         return _make(
             "hccl_buffer_too_small",

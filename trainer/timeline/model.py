@@ -214,3 +214,12 @@ class Recording:
     notes: list[str] = field(default_factory=list)
     folder_ranks: FolderRanks = field(default_factory=lambda: FolderRanks(set()))
     world_sizes: dict[str, int] = field(default_factory=dict)  # where it was told → size
+
+    @property
+    def empty(self) -> bool:
+        """Whether no file gave a single event, row or number."""
+        tables = (
+            self.steps, self.pipelines, self.intervals, self.transfers, self.collectives, self.flops, self.queues,
+            self.memory, self.operators, self.framework, self.averages,
+        )  # fmt: skip
+        return not any(tables) and not any(file.events for file in self.files)

@@ -133,3 +133,27 @@ def test_a_progress_bar_before_the_message_hides_nothing():
     (finding,) = diagnose_out_of_memory(text)
     assert (finding.rule, finding.value("device")) == ("fragmentation", 3)
     assert finding.evidence[0].where == "line 2002"
+
+
+@pytest.mark.parametrize(
+    ("text", "impossible"),
+    [
+        (message("0 MiB", 0, 0, "0 MiB", 0), "requested is 0; total is 0"),
+        (message("2.00 GiB", 64, 50, "1.00 GiB", 80), "reserved > total"),
+        (message("2.00 GiB", 64, 60, "1.00 GiB", 50), "allocated > reserved"),
+        (message("2.00 GiB", 64, 60, "90.00 GiB", 60), "free > total"),
+        ("save_checkpoint " + message("2.00 GiB", 64, 50, "20 GiB", 60), "free + reserved > total"),
+        ("TotalUsedMemStatistics : 10 plus alloc size : 10 is more than total mem size : 90.", "<= limit"),
+        ("TotalUsedMemStatistics : 0 plus alloc size : 0 is more than total mem size : 0.", "limit is 0"),
+        ("Memory not enough: current free memory size[100] is smaller than required size[10].", "free >= requested"),
+        ("Call rtMalloc fail, purpose: x, type = 2, size:0, device_id:0", "requested is 0"),
+        ("NEEDED_HCCL_BUFFSIZE(a*b) = 100MB, HCCL_BUFFSIZE=200MB.", "as large as needed"),
+    ],
+)  # fmt: skip
+def test_no_class_is_made_up_from_impossible_numbers(text, impossible):
+    (finding,) = diagnose_out_of_memory(text)
+    assert finding.rule == "numbers_contradictory" and impossible in finding.value("impossible")
+
+
+def test_rounded_numbers_are_no_contradiction():
+    assert rule(message("5.00 GiB", 64, 60.01, "4.00 GiB", 60)) == "capacity"

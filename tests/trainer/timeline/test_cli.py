@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.errors import InputError
 from tests.trainer.timeline.synthetic import communication, kernel, write_run, write_trace
 from trainer.timeline.run import analyse, write_analysis
 
@@ -210,3 +211,23 @@ def test_an_absurd_rank_is_quarantined(tmp_path, name, told):
     found = analyse(path).to_json()
     assert [(row["file"], row["kind"]) for row in found["quarantine"]] == [(name, "rank_beyond_limit")]
     assert found["ranks_present"] == [0] and len(found["missing_ranks"]) <= 1
+
+
+STEP_TIMES = (
+    "Device_id,Step,Computing,Communication(Not Overlapped),Overlapped,Communication,Free,Stage,Bubble"
+)
+MEMORY = "Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB),Device"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("kernel_details.csv", "Name,Start Time(us),Duration(us)\n", "kernel_details.csv: no rows"),
+        ("step_trace_time.csv", f"{STEP_TIMES}\n0,1,nan,5,0,5,1,10,0\n", "step_trace_time.csv: line 2"),
+        ("memory_record.csv", f"{MEMORY}\nAPP,1,-5,5,NPU:0\nAPP,2,5,1e999,NPU:0\n", "-5 allocated"),
+    ],
+)
+def test_tables_without_a_usable_row_are_an_input_error(tmp_path, name, text, why):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError, match=f"none of 1 files can be used .*{why}"):
+        analyse(tmp_path)

@@ -74,10 +74,10 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
             _note_beyond(told[path], name, recording)
             _read_one(path, name, placed[path], ranks, recording)
     frames.join(recording)
-    if not recording.read:
+    if not recording.read or recording.empty:
         reasons = [
             f"{row['file']}: {row['example'] or row['meaning']}" for row in recording.quarantine.rows()
-        ]
+        ] or [f"{name}: no rows" for name in recording.read]
         why = f" ({'; '.join(reasons[:3])})" if reasons else ""
         raise InputError(f"{root}: none of {looked_at} files can be used{why}; known are {KNOWN}")
     return recording

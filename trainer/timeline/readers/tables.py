@@ -200,13 +200,11 @@ def read_memory(path: Path, name: str, rank: int | None, recording: Recording) -
     reserved = next(column for column in names if column.startswith("Total Reserved"))
     for line, row in rows_of(path, name, recording):
         try:
-            point = MemoryPoint(
-                rank,
-                to_ns(row[time], ns_per_unit),
-                float(row[allocated]) * unit_bytes(allocated),
-                float(row[reserved]) * unit_bytes(reserved),
-                row.get("Component", "framework"),
-            )
+            used, held = (float(row[column]) * unit_bytes(column) for column in (allocated, reserved))
+            if not (0 <= used < math.inf and 0 <= held < math.inf):
+                raise ValueError(f"{row[allocated]} allocated, {row[reserved]} reserved")
+            at = to_ns(row[time], ns_per_unit)
+            point = MemoryPoint(rank, at, used, held, row.get("Component", "framework"))
         except (BadTime, ValueError) as error:
             recording.quarantine.add(name, "malformed_row", f"line {line}: {error}")
             continue
