@@ -5,7 +5,7 @@ from pathlib import Path
 
 from evalkit.errors import InputError
 from trainer.diagnosis.plog import LogFile, rank_of, read_log
-from trainer.regular_file import require_regular
+from trainer.regular_file import require_regular, shown_path
 
 _SUFFIXES = frozenset({"", ".log", ".txt", ".out", ".err"})
 _PACKED = frozenset({".gz", ".bz2", ".xz", ".zst", ".zip"})
@@ -42,9 +42,11 @@ def read_logs(folder: Path) -> FoundLogs:
             except InputError as error:
                 why = str(error).removeprefix(f"{path}: ")
         if why == "empty" and path.suffix == ".err":
-            found.skipped.append((path, why))  # nothing was written on stderr, which is as it should be
+            found.skipped.append(
+                (Path(shown_path(path)), why)
+            )  # nothing was written on stderr, which is as it should be
         elif why:
-            found.unread.append((path, why))
+            found.unread.append((Path(shown_path(path)), why))
     if not found.files:
         reasons = [f"{path}: {why}" for path, why in (found.unread or found.skipped)[:3]]
         if found.unread:
@@ -70,7 +72,7 @@ def _candidates(folder: Path, skipped: list[tuple[Path, str]]) -> list[Path]:
         if path.suffix in _SUFFIXES or packed:
             logs.append(path)
         else:
-            skipped.append((path, "not a log by its name"))
+            skipped.append((Path(shown_path(path)), "not a log by its name"))
     return logs
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from evalkit.errors import InputError
 from trainer.ranks import MOST_RANKS
-from trainer.regular_file import require_regular
+from trainer.regular_file import require_regular, shown_path
 
 Level = Literal["error", "warning", "info"]
 _LONGEST_LINE = 20_000
@@ -99,10 +99,11 @@ def read_log(path: Path) -> LogFile:
         InputError: missing, a folder, no regular file, or unreadable.
     """
     require_regular(path)
+    named = Path(shown_path(path))
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime)
         with path.open(encoding="utf-8", errors="replace") as stream:
-            raw = list(_marked(path, stream))
+            raw = list(_marked(named, stream))
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
@@ -117,7 +118,7 @@ def read_log(path: Path) -> LogFile:
     beyond = next((rank for rank in told if rank is not None and rank >= MOST_RANKS), None)
     if beyond is not None:
         lines = tuple(replace(line, rank=_believed(line.rank)) for line in lines)
-    return LogFile(path, lines, rank_of(path, lines), started, last, beyond)
+    return LogFile(named, lines, rank_of(path, lines), started, last, beyond)
 
 
 def rank_of(path: Path, lines: tuple[LogLine, ...] = ()) -> int | None:

@@ -204,3 +204,19 @@ def test_what_is_no_regular_file_is_refused(trainer, tmp_path, command):
     result = trainer(*(part.format(pipe=pipe, log=log, out=tmp_path / "out") for part in command.split()))
     assert result.returncode == 2
     assert "not a regular file" in result.stderr and result.stderr.count("\n") == 1
+
+
+def test_names_that_are_not_utf8_are_shown(trainer, tmp_path):
+    log = tmp_path / os.fsdecode(b"n\xff.log")
+    log.write_text("".join(f"step:{step}/9 train_loss:nan\n" for step in range(9)))
+    (tmp_path / os.fsdecode(b"\xff.log")).touch()
+    (tmp_path / os.fsdecode(b"\xff.json")).touch()
+    result = trainer("spikes", log, "--plog", log, "--out", tmp_path / "out", "--json")
+    assert result.returncode == 0 and r"n\xff.log" in json.dumps(contract(result)).replace("\\\\", "\\")
+    result = trainer("doctor", "distributed", tmp_path, "--json")
+    assert result.returncode == 0
+    assert {Path(item["file"]).name for item in contract(result)["files_skipped"]} >= {
+        r"\xff.log",
+        r"\xff.json",
+    }
+    result.stdout.encode()

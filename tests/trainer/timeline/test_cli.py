@@ -210,6 +210,9 @@ def test_an_absurd_rank_is_quarantined(tmp_path, name, told):
     path.write_text(json.dumps({**content, "distributedInfo": told}))
     found = analyse(path).to_json()
     assert [(row["file"], row["kind"]) for row in found["quarantine"]] == [(name, "rank_beyond_limit")]
+    assert any("isn't believed" in note for note in found["notes"]) == (
+        told != {"rank": 0, "world_size": 10**8}
+    )
     assert found["ranks_present"] == [0] and len(found["missing_ranks"]) <= 1
 
 
@@ -231,3 +234,11 @@ def test_tables_without_a_usable_row_are_an_input_error(tmp_path, name, text, wh
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=f"none of 1 files can be used .*{why}"):
         analyse(tmp_path)
+
+
+def test_a_pipe_in_the_folder_is_quarantined(tmp_path):
+    run = write_run(tmp_path / "run", 1)
+    os.mkfifo(run / "pipe.json")
+    (run / "gone.json").symlink_to(tmp_path / "gone")
+    rows = analyse(run).to_json()["quarantine"]
+    assert [row["file"] for row in rows if row["kind"] == "unreadable_file"] == ["gone.json", "pipe.json"]

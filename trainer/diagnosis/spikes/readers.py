@@ -13,7 +13,7 @@ from typing import Any
 from evalkit.errors import InputError
 from trainer.diagnosis.plog import parse_time
 from trainer.diagnosis.spikes.records import LogFormat, TrainingLog, TrainingStep
-from trainer.regular_file import require_regular
+from trainer.regular_file import require_regular, shown_path
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Inf|NAN|INF)"
 _MEGATRON = re.compile(r"\biteration\s+(?P<step>\d{1,15})\s*/\s*\d+\s*\|(?P<rest>.*)")
@@ -60,9 +60,10 @@ def read_training_log(path: Path) -> TrainingLog:
     formats: Counter[LogFormat] = Counter()
     steps: list[TrainingStep] = []
     require_regular(path)
+    named = Path(shown_path(path))
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
-            for kind, step in _steps(path, stream, counts):
+            for kind, step in _steps(named, stream, counts):
                 formats[kind] += 1
                 steps.append(step)
     except FileNotFoundError:
@@ -77,7 +78,7 @@ def read_training_log(path: Path) -> TrainingLog:
             "nanoGPT and trainer (log.jsonl)"
         )
     return TrainingLog(
-        path,
+        named,
         formats.most_common(1)[0][0],
         tuple(steps),
         counts.cut,

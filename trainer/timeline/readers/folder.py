@@ -57,7 +57,7 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
     if not root.exists():
         raise InputError(f"{root}: no such file or folder; give a profiler's output folder")
     require_regular(root)
-    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
+    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if not path.is_dir())
     folder = root.parent if root.is_file() else root
     told = {path: _placed(path, folder, ranks) for path in paths}
     placed = {path: rank if rank is None or rank < MOST_RANKS else None for path, rank in told.items()}
@@ -71,6 +71,9 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
             if any(part.startswith(".") for part in Path(name).parts) or _is_own_report(path):
                 continue
             looked_at += 1
+            if not path.is_file():
+                recording.quarantine.add(name, "unreadable_file", "not a regular file, or a broken link")
+                continue
             _note_beyond(told[path], name, recording)
             _read_one(path, name, placed[path], ranks, recording)
     frames.join(recording)
@@ -237,3 +240,6 @@ def _note_world(file: TraceFile, recording: Recording) -> None:
 def _note_beyond(rank: int | None, name: str, recording: Recording) -> None:
     if rank is not None and rank >= MOST_RANKS:
         recording.quarantine.add(name, "rank_beyond_limit", f"rank {str(rank)[:20]}")
+        recording.notes.append(
+            f"{name}: rank {str(rank)[:20]} isn't believed, the highest is {MOST_RANKS - 1}"
+        )
