@@ -67,6 +67,10 @@ class EvalCallback(Callback):  # type: ignore[misc]
             drift: also measures the texts re-weighted to the current training batches.
         """
         super().__init__()
+        if on_error not in ("continue", "stop"):
+            raise InputError(f"on_error: continue or stop is needed (got {on_error!r})")
+        if isinstance(metrics, str):
+            raise InputError(f"metrics: a list of names is needed (got {metrics!r})")
         if cooldown < 0:
             raise InputError(f"cooldown: 0 or more steps are needed (got {cooldown})")
         if robustness:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 from evalkit.errors import InputError
 from evalkit.metrics.result import MetricResult
@@ -80,10 +80,10 @@ class Sink(Protocol):
 
 
 class JsonlSink:
-    """Appends to a JSON Lines file; a line is on disk when `write` returns."""
+    """Appends to a JSON Lines file, which is open only while a line is written: one sink serves several trainings."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open the file, its folder is made.
+        """Make the file and its folder.
 
         Raises:
             InputError: it can't be written.
@@ -91,18 +91,19 @@ class JsonlSink:
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._stream: IO[str] = self.path.open("a", encoding="utf-8")
+            self.path.open("a", encoding="utf-8").close()
         except OSError as error:
             raise InputError(f"{self.path}: can't be written ({error.strerror}); give another file") from None
 
     def write(self, record: EvaluationRecord) -> None:
         """See `Sink.write`."""
-        self._stream.write(json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False) + "\n")
-        self._stream.flush()
+        line = json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
+        with self.path.open("a", encoding="utf-8") as stream:
+            stream.write(line)
 
     def close(self) -> None:
         """See `Sink.close`."""
-        self._stream.close()
+        # Nothing is open between two records.
 
 
 class MlflowSink:

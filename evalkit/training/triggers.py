@@ -150,8 +150,10 @@ class OnLossScaleDrop:
     def see(self, event: StepEvent) -> str | None:
         """See `Trigger.see`."""
         scale = event.loss_scale
-        if scale is None or not math.isfinite(scale) or scale <= 0:
+        if scale is None or not math.isfinite(scale):
             return None
+        if scale <= 0:
+            return self._fell_to_nothing(scale)
         if not self._calibrated and not self._settles(event.step, scale):
             return None
         while self._scales and self._scales[0][0] <= event.step - self.window:
@@ -163,6 +165,14 @@ class OnLossScaleDrop:
         self._scales.clear()
         self._scales.append((event.step, scale))  # a further fall counts from here
         return f"loss scale {highest:g} -> {scale:g} within {self.window} steps"
+
+    def _fell_to_nothing(self, scale: float) -> str | None:
+        """A scale of 0 after calibration is the worst of falls; it is told once."""
+        if not self._calibrated or not self._scales:
+            return None
+        highest = max(earlier for _, earlier in self._scales)
+        self._scales.clear()
+        return f"loss scale {highest:g} -> {scale:g}"
 
     def _settles(self, step: int, scale: float) -> bool:
         previous = self._scales[-1] if self._scales else None
@@ -236,14 +246,15 @@ class OnLossSpike:
         if loss is None:
             return None
         limit = self._limit()
-        if limit is None or loss <= limit:
-            self._course.extend(value for value in (loss,) if math.isfinite(value))
+        if math.isfinite(loss) and (limit is None or loss <= limit):
+            self._course.append(loss)
             self._far.clear()
             return None
         self._far.append(loss)
         if len(self._far) < self.persistence:
             return None
-        reason = f"loss {loss:.4g} above {limit:.4g} for {len(self._far)} steps"
+        than = "not a number" if limit is None else f"above {limit:.4g}"
+        reason = f"loss {loss:.4g} {than} for {len(self._far)} steps"
         # What lasts becomes the new course, so that one event gives one alarm.
         self._course.clear()
         self._course.extend(value for value in self._far if math.isfinite(value))

@@ -97,6 +97,18 @@ def test_what_gives_no_logits_is_refused_with_what_to_do(logits, message):
     assert "logits=FUNCTION" in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_probabilities_are_refused():
+    from mindspore import ops
+
+    with pytest.raises(InputError, match="gives probabilities"):
+        CheckpointBackend(
+            random_model(SPEC),
+            vocab_size=10,
+            max_length=24,
+            logits=lambda network, ids, places, segments: ops.softmax(network(ids, places, segments), -1),
+        )
+
+
 def test_the_digest_follows_the_weights():
     from mindspore import Tensor
 

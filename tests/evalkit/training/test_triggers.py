@@ -87,7 +87,7 @@ def test_a_scale_that_is_read_every_few_steps_settles_too():
 
 
 def test_a_scale_that_is_no_number_is_not_a_drop():
-    assert fired(OnLossScaleDrop(), scales([8.0] * 10 + [math.nan, 0.0, math.inf, 8.0])) == []
+    assert fired(OnLossScaleDrop(), scales([8.0] * 10 + [math.nan, math.inf, 8.0])) == []
 
 
 def test_overflow_after_calibration():
@@ -110,6 +110,15 @@ def test_a_lasting_spike_fires_once_and_a_single_wild_batch_does_not():
 def test_a_loss_that_is_no_number_is_a_spike():
     course = list(2 + np.random.default_rng(2).normal(0, 0.05, 40))
     assert fired(OnLossSpike(), losses(course + [math.nan] * 3)) == [43]
+
+
+def test_a_loss_that_is_no_number_from_the_first_step_is_a_spike():
+    assert fired(OnLossSpike(), losses([math.nan] * 5)) == [3]
+
+
+def test_a_scale_of_zero_after_calibration_is_a_drop():
+    assert fired(OnLossScaleDrop(), scales([2.0**15] * 10 + [0.0, 0.0, 0.0])) == [11]
+    assert fired(OnLossScaleDrop(), scales([0.0] * 5)) == []
 
 
 def test_falling_loss_is_healthy():
