@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -133,7 +134,10 @@ def test_msrun_with_one_two_and_three_processes(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_rank_ends_the_others_in_time(tmp_path):
-    done = launch(tmp_path, 2, kill=1, timeout_s=10)
-    assert done.returncode != 0
-    error = (tmp_path / "ranks-2" / "error-0.txt").read_text()
-    assert "rank 1 of 2 gave no result within 10 s" in error
+    began = time.monotonic()
+    done = launch(tmp_path, 2, kill=1, timeout_s=20)
+    assert done.returncode != 0 and time.monotonic() - began < 120
+    assert not list((tmp_path / "ranks-2").glob("result-*.json"))
+    # msrun may end the other rank before it has waited for long; if not, its own error names the one that is gone.
+    error = tmp_path / "ranks-2" / "error-0.txt"
+    assert not error.exists() or "rank 1 of 2 gave no result within 20 s" in error.read_text()
