@@ -5,6 +5,7 @@ only operators from the allow-list, before MindSpore sees a byte. Nothing is eve
 """
 
 import gzip
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -244,17 +245,23 @@ class Bundle:
         if WORD_COUNTS not in self.manifest.files:
             return None
         file = self.path / WORD_COUNTS
-        counts: dict[str, int] = {}
         try:
             with gzip.open(file, "rt", encoding="utf-8", newline="\n") as stream:
-                for row in stream:
-                    word, _, count = row.rstrip("\n").rpartition("\t")
-                    counts[word] = int(count)
+                return parse_word_counts(stream)
         except (ValueError, EOFError, OSError):
             raise InputError(
                 f"{file}: not gzipped lines of WORD<tab>COUNT; export the bundle again"
             ) from None
-        return counts
+
+
+def parse_word_counts(rows: Iterable[str]) -> dict[str, int]:
+    """Frequencies from rows WORD<tab>COUNT.
+
+    Raises:
+        ValueError: a row isn't one.
+    """
+    parts = (row.rstrip("\n").rpartition("\t") for row in rows)
+    return {word: int(count) for word, _, count in parts}
 
 
 def load_bundle(path: Path) -> Bundle:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evalkit.bundle import parse_word_counts
 from evalkit.canonical import sha256_bytes
 from evalkit.metrics.counts import Counts
 from evalkit.training.callback import EvalCallback
@@ -73,8 +74,8 @@ def _training_counts(name: str, data: TrainingData) -> Counts:
     """As the exported bundle will hold them, with the digest that it will have."""
     with np.load(io.BytesIO(data.token_counts), allow_pickle=False) as archive:
         tokens = archive["counts"].astype(np.int64)
-    rows = gzip.decompress(data.word_counts).decode().split("\n")
-    words = {word: int(count) for word, _, count in (row.rpartition("\t") for row in rows if row)}
+    with gzip.open(io.BytesIO(data.word_counts), "rt", encoding="utf-8", newline="\n") as stream:
+        words = parse_word_counts(stream)
     return Counts(
         source=name,
         digest=f"{sha256_bytes(data.token_counts)}+{sha256_bytes(data.word_counts)}",

@@ -4,10 +4,11 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from evalkit.report import numbers
+from evalkit.report.pages import page_templates
 from evalkit.report.text import visible
 from evalkit.report.view import ReportView
 
@@ -23,14 +24,7 @@ def render_html(view: ReportView) -> str:
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=_shown,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates(_TEMPLATES)
     environment.filters["short_digest"] = numbers.short_digest
     environment.filters["breakable"] = _breakable
     return environment
@@ -40,8 +34,3 @@ def _breakable(name: str) -> Markup:
     """A metric's name that may break after `/` and `_`, and nowhere else."""
     # str(): joining the pieces of a Markup would escape the break itself.
     return Markup(re.sub(r"([/_])", r"\1<wbr>", str(escape(visible(name)))))
-
-
-def _shown(value: object) -> object:
-    """Every text that the template prints passes here, so that none can hide or reorder characters."""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
@@ -93,11 +93,11 @@ class Ranks:
         """
         if self.size == 1:
             return validation.measure(backend, items)
-        parts = count()
+        parts, digest = count(), backend.model_digest  # hashed once, not for each perturbation
 
         def score(texts: Sequence[TextItem], _: Collection[str], take: OnRecords) -> None:
             place = self.folder / self.run / f"step-{step}-part-{next(parts)}"
-            take(self._score(validation, backend, texts, place))
+            take(self._score(validation, backend, digest, texts, place))
 
         return validation.measured_by(score, items)
 
@@ -114,17 +114,11 @@ class Ranks:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_json_atomic(file, asdict(resample))
             return resample
-        until = time.monotonic() + self.timeout_s
-        while not file.is_file():
-            if time.monotonic() > until:
-                raise MissingRankError(
-                    f"rank 0 gave no weights of the texts within {self.timeout_s:g} s ({file})"
-                )
-            time.sleep(_POLL_S)
+        self._wait({0: file})
         return ResampleSetup(**json.loads(file.read_bytes()))
 
     def _score(
-        self, validation: Validation, backend: Backend, texts: Sequence[TextItem], place: Path
+        self, validation: Validation, backend: Backend, digest: str, texts: Sequence[TextItem], place: Path
     ) -> list[SampleRecord]:
         """Score this rank's batches, take the others' from their files, and make the records of all."""
         journal = place / f"rank-{self.rank}.journal.jsonl"
@@ -143,8 +137,8 @@ class Ranks:
                 on_windows=keep,
                 share=(self.rank, self.size),
             )
-        write_json_atomic(self._mark(place, self.rank), {"weights_sha256": backend.model_digest})
-        self._wait(place)
+        write_json_atomic(self._mark(place, self.rank), {"weights_sha256": digest})
+        self._check_weights(place)
         journals = [place / f"rank-{rank}.journal.jsonl" for rank in range(self.size)]
         records: list[SampleRecord] = []
         score_texts(
@@ -162,22 +156,23 @@ class Ranks:
     def _mark(self, place: Path, rank: int) -> Path:
         return place / f"rank-{rank}.json"
 
-    def _wait(self, place: Path) -> None:
-        """Until every rank's result is whole, and made with the same weights."""
+    def _wait(self, files: Mapping[int, Path]) -> None:
+        """Until the file of each rank is there; files appear whole."""
         until = time.monotonic() + self.timeout_s
-        waiting = [rank for rank in range(self.size) if not self._mark(place, rank).is_file()]
-        while waiting:
+        while waiting := [rank for rank, file in files.items() if not file.is_file()]:
             if time.monotonic() > until:
-                names = ", ".join(map(str, waiting))
+                names, place = ", ".join(map(str, waiting)), files[waiting[0]].parent
                 raise MissingRankError(
                     f"rank {names} of {self.size} gave no result within {self.timeout_s:g} s ({place}); it died or hangs: "
                     "look at its log, and start all ranks again"
                 )
             time.sleep(_POLL_S)
-            waiting = [rank for rank in waiting if not self._mark(place, rank).is_file()]
-        digests = [
-            json.loads(self._mark(place, rank).read_bytes())["weights_sha256"] for rank in range(self.size)
-        ]
+
+    def _check_weights(self, place: Path) -> None:
+        """Wait for every rank's result, and see that all were made with the same weights."""
+        marks = {rank: self._mark(place, rank) for rank in range(self.size)}
+        self._wait(marks)
+        digests = [json.loads(mark.read_bytes())["weights_sha256"] for mark in marks.values()]
         differing = [rank for rank, digest in enumerate(digests) if digest != digests[0]]
         if differing:
             raise InputError(

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from evalkit.training.description import EvaluationDescription
+from tests.trainer.diagnosis import descriptions
 from tests.trainer.diagnosis.spike_logs import megatron
 from trainer.diagnosis.evaluation import check_evaluations
 from trainer.diagnosis.spikes import diagnose_spikes
@@ -33,24 +33,7 @@ def test_d38_a_norm_of_zero_and_a_scale_of_minus_one_are_not_measurements(tmp_pa
     assert rules == {"grad_norm_not_measured", "loss_scale_not_measured"}
 
 
-SOUND = EvaluationDescription(
-    source="a",
-    seed=1,
-    shuffled=False,
-    precision="fp32",
-    signature="ppl|w:128/128/first",
-    tokenizer_sha256="t" * 64,
-    template_sha256="none",
-    padding_side="none",
-    weights_sha256="w" * 64,
-    training_parts=(),
-    samples=500,
-    samples_sha256="s" * 64,
-    repeated=(),
-    missing=(),
-    batch_difference=1e-6,
-    stale=(),
-)
+SOUND = replace(descriptions.SOUND, samples=500)
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,14 @@
 import base64
 import hashlib
 import json
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from evalkit.report.text import visible
+from evalkit.report.pages import page_templates
 from trainer.timeline.cube import Cube
 from trainer.timeline.facts.world import shown_ranks
 
@@ -49,7 +47,7 @@ def render_heatmap(cube: Cube, findings: dict[str, Any], title: str) -> str:
     # `<` can't appear in JSON's structure: escaped, the data can't close its element.
     data = json.dumps(_data(cube), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return (
-        _environment()
+        page_templates(_TEMPLATES)
         .get_template("heatmap.html.j2")
         .render(
             view=_view(cube, findings, title),
@@ -58,20 +56,6 @@ def render_heatmap(cube: Cube, findings: dict[str, Any], title: str) -> str:
             script_hash=f"sha256-{digest}",
             data=Markup(data),
         )
-    )
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: (
-            visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-        ),
-        trim_blocks=True,
-        lstrip_blocks=True,
     )
 
 

@@ -1,14 +1,12 @@
 """spikes.html: findings, the whole curve with its marked events, and a close-up of each spike; one file, no script."""
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from evalkit.files import folder_atomic, write_json_atomic
-from evalkit.report.text import visible
+from evalkit.report.pages import page_templates
 from trainer.diagnosis.incidents import Incident
 from trainer.diagnosis.spikes.detect import Spike
 from trainer.diagnosis.spikes.plots import Band, Curve, Line, Plot, draw
@@ -44,26 +42,12 @@ def write_report(report: SpikeReport, out: Path) -> None:
 def render_page(report: SpikeReport) -> str:
     """The page; the template escapes every value."""
     return (
-        _environment()
+        page_templates(_TEMPLATES)
         .get_template("spikes.html.j2")
         .render(
             view=_view(report),
             style=Markup((_TEMPLATES / "spikes.css").read_text(encoding="utf-8")),
         )
-    )
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    return Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: (
-            visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-        ),
-        trim_blocks=True,
-        lstrip_blocks=True,
     )
 
 
