@@ -16,11 +16,36 @@ class GenerationRequest:
         cache_key: names the session whose cached prefix may be reused.
         prompt_ids: the whole conversation so far.
         sampling: how to choose tokens.
+        tenant: whose conversation it is; nothing cached for one tenant is seen by another.
+        shared_tokens: how many leading prompt ids (prefix token and system text) other sessions of the tenant may
+            reuse; what the user said is never among them.
     """
 
     cache_key: int
     prompt_ids: tuple[int, ...]
     sampling: Sampling
+    tenant: str = ""
+    shared_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class EngineLoad:
+    """What the engine is busy with, as last heard of.
+
+    Attributes:
+        running: turns that take part in steps.
+        waiting: turns that wait for a place in the batch or for cache memory.
+        batch_slots: turns that can run at once; None if the engine doesn't say.
+        kv_used_bytes, kv_budget_bytes: cache memory; None if the engine doesn't say.
+        restarts: how often the engine died and was started again.
+    """
+
+    running: int
+    waiting: int
+    batch_slots: int | None
+    kv_used_bytes: int | None
+    kv_budget_bytes: int | None
+    restarts: int
 
 
 @dataclass(frozen=True)
@@ -59,4 +84,8 @@ class Engine(Protocol):
 
     def release(self, cache_key: int) -> None:
         """Forget what is cached for a session; unknown keys are ignored."""
+        ...
+
+    def load(self) -> EngineLoad:
+        """What the engine is busy with; never waits."""
         ...

@@ -20,7 +20,7 @@ from pathlib import Path
 from evalkit.errors import EvalkitError, InputError
 from sandbox.domain import FinishReason
 from sandbox.engine.pipe import HEADER_BYTES, Message, body_length, decode, frame
-from sandbox.engine.requests import GenerationEnd, GenerationPiece, GenerationRequest
+from sandbox.engine.requests import EngineLoad, GenerationEnd, GenerationPiece, GenerationRequest
 from sandbox.errors import CapacityError, EngineUnavailableError
 
 log = logging.getLogger(__name__)
@@ -122,6 +122,17 @@ class EngineSupervisor:
     def release(self, cache_key: int) -> None:
         """See `sandbox.engine.requests.Engine`."""
         self._send({"op": "release", "key": cache_key})
+
+    def load(self) -> EngineLoad:
+        """See `sandbox.engine.requests.Engine`."""
+        return EngineLoad(
+            running=len(self._inboxes),
+            waiting=0,
+            batch_slots=None,
+            kv_used_bytes=None,
+            kv_budget_bytes=self._start_message["kv_bytes"],
+            restarts=self.restarts,
+        )
 
     async def _wait_until_ready(self) -> None:
         with contextlib.suppress(TimeoutError):

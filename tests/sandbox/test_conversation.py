@@ -11,7 +11,7 @@ from evalkit.bundle import load_bundle
 from evalkit.chat import ChatRenderer
 from sandbox.conversation import Conversations
 from sandbox.domain import FinishReason, Sampling, TurnInput, TurnReply
-from sandbox.engine.requests import GenerationEnd, GenerationPiece, GenerationRequest
+from sandbox.engine.requests import EngineLoad, GenerationEnd, GenerationPiece, GenerationRequest
 from sandbox.errors import EngineUnavailableError, InvalidRequestError
 from sandbox.limits import Limits
 from sandbox.sessions import Session, SessionStore
@@ -41,6 +41,9 @@ class ScriptedEngine:
 
     def release(self, cache_key: int) -> None:
         self.released.append(cache_key)
+
+    def load(self) -> EngineLoad:
+        return EngineLoad(0, 0, None, None, None, 0)
 
 
 class Bench:
