@@ -94,7 +94,7 @@ class Admission:
 
     def _waiting(self, slots: int) -> int:
         # The engine's own count is a moment old, but knows of turns that wait for cache memory.
-        return max(self._in_flight - slots, self._engine.load().waiting, 0)
+        return max(self._in_flight - slots, min(self._engine.load().waiting, self._in_flight), 0)
 
     def _check(self, remaining_s: float | None) -> None:
         if remaining_s is not None and remaining_s <= 0:

@@ -84,7 +84,7 @@ class _Server:
         )
         flow = BusinessFlow.load(options.flow) if options.flow else None
         self._health = Health([SERVICE_NAME])
-        self._engine, kind = make_engine(options, bundle, self._health.follow_engine)
+        self._engine, engine_name = make_engine(options, bundle, self._health.follow_engine)
         self._store = SessionStore(self._limits, self._engine.release)
         self._admission = Admission(self._engine, self._limits.max_waiting_turns)
         self._drain = Drain()
@@ -100,7 +100,7 @@ class _Server:
         )
         identity = ServerIdentity(
             model_digest=bundle.model_digest,
-            engine=kind,
+            engine=engine_name,
             flow_digest=flow.digest if flow else "",
             version=version("evalkit"),
         )
@@ -199,8 +199,8 @@ class _Gauges:
 
 def make_engine(
     options: ServeOptions, bundle: Bundle, on_state: Callable[[EngineState], None]
-) -> tuple[EngineSupervisor, str]:
-    """The engine and its kind.
+) -> tuple[EngineSupervisor, Callable[[], str]]:
+    """The engine, and what tells its kind once it runs.
 
     Raises:
         InputError: the bundle can't be run so, or the cache budget is too small.
@@ -210,10 +210,10 @@ def make_engine(
     if "engine" not in parameters:
         if options.engine not in (None, "mindir"):
             raise InputError(f"--engine: {options.engine} isn't there yet; use mindir")
-        return EngineSupervisor(options.bundle, kv_bytes, on_state), "mindir"
-    engine: Any = EngineSupervisor
-    supervisor = engine(options.bundle, kv_bytes, on_state, engine=options.engine)
-    return supervisor, str(supervisor.kind)
+        return EngineSupervisor(options.bundle, kv_bytes, on_state), lambda: "mindir"
+    make: Any = EngineSupervisor
+    engine = make(options.bundle, kv_bytes, on_state, engine=options.engine, max_waiting=options.max_waiting)
+    return engine, lambda: engine.engine or "mindir"
 
 
 async def _until_stopped(work: Awaitable[None], stop: asyncio.Event) -> bool:

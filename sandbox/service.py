@@ -1,6 +1,6 @@
 """The gRPC methods: a thin shell that converts at the edge and calls the core."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -30,13 +30,13 @@ class ServerIdentity:
     Attributes:
         model_digest: of the served bundle.
         declared_model: what the operator says that a remote endpoint serves; "" for a bundle.
-        engine: kind of engine.
+        engine: tells the kind of engine; which one runs may be known only once it does.
         flow_digest: "" without a flow.
         version: of this package.
     """
 
     model_digest: str
-    engine: str
+    engine: Callable[[], str]
     flow_digest: str
     version: str
     declared_model: str = ""
@@ -79,7 +79,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
         return wire.DescribeReply(
             model_digest=self._identity.model_digest,
             declared_model=self._identity.declared_model,
-            engine=self._identity.engine,
+            engine=self._identity.engine(),
             flow_digest=self._identity.flow_digest,
             max_sessions=self._limits.max_sessions,
             max_context_tokens=self._limits.max_context_tokens,
