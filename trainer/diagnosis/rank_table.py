@@ -45,13 +45,13 @@ class RankTableReport:
         return self.worst != "error"
 
 
-def check_rank_table(path: Path) -> RankTableReport:
+def check_rank_table(path: Path | str) -> RankTableReport:
     """Check a file.
 
     Raises:
         InputError: it can't be read as a JSON object at all.
     """
-    value, twice = load_table(path)
+    value, twice = load_table(Path(path))
     problems = Problems()
     for key in twice:
         problems.add("duplicate_key", key)
