@@ -63,13 +63,15 @@ class Quarantine:
         )
 
     def lines(self, most: int = 8) -> list[str]:
-        """The table for a terminal: at most `most` rows, the largest counts of what was not kept first."""
-        rows = sorted(self.rows(), key=lambda row: (row["treatment"] == "kept", -row["count"]))
+        """The table for a terminal: what was not kept, the largest counts first; of the rest the number of rows."""
+        rows = self.rows()
+        lost = sorted((row for row in rows if row["treatment"] != "kept"), key=lambda row: -row["count"])
         shown = [
             f"{row['file']}: {row['kind']}, {row['count']} {row['treatment']}: {row['example'] or row['meaning']}"
-            for row in rows[:most]
+            for row in lost[:most]
         ]
-        return shown + ([f"{len(rows) - most} more rows in the report"] if len(rows) > most else [])
+        more = len(rows) - len(shown)
+        return shown + ([f"{more} more rows stand in the report"] if more and shown else [])
 
     def rows(self) -> list[dict[str, Any]]:
         """The table, sorted by file and kind."""

@@ -60,7 +60,7 @@ def test_the_quarantine_in_lines_for_a_terminal(tmp_path):
         (run / f"{number}.json").touch()
     lines = analyse(run).recording.quarantine.lines()
     assert lines[0] == "0.json: not_a_timeline, 1 dropped: an empty file"
-    assert (len(lines), lines[-1]) == (9, "1 more rows in the report")
+    assert (len(lines), lines[-1]) == (9, "1 more rows stand in the report")
 
 
 def test_paths_may_be_texts(tmp_path):
