@@ -9,6 +9,7 @@ from evalkit.console import progress_bars, run, say
 from evalkit.errors import ExitCode, InputError
 from evalkit.output import exit_code, print_json, show_outcome, show_rules
 from evalkit.registry_cli import mlflow_target, registry_commands, tell_mlflow
+from evalkit.seal_cli import seal_commands
 
 if TYPE_CHECKING:
     from evalkit.backends.choice import BackendName
@@ -247,35 +248,6 @@ def report(run_folder: Path, formats: str) -> None:
         click.echo(f"report: {path}")
 
 
-@cli.command()
-@click.argument("run_folder", metavar="RUN", type=_PATH)
-@click.option("--key", metavar="PUBLIC", type=_PATH, help="Demand a signature by this Ed25519 key (PEM).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(run_folder: Path, key: Path | None, as_json: bool) -> int:
-    """Check the seal, recompute results, comparison and verdict, say what differs."""
-    from evalkit.runs.folder import RunFolder
-    from evalkit.runs.signature import signed_state, verify_signed
-    from evalkit.runs.verify import verify as verify_run
-
-    folder = RunFolder(run_folder)
-    differences = verify_run(folder) if key is None else verify_signed(folder, key)
-    signature = signed_state(folder, key, differences)
-    if as_json:
-        print_json(
-            {
-                "verified": not differences,
-                "differences": [str(item) for item in differences],
-                "signature": signature,
-            }
-        )
-    else:
-        for item in differences:
-            click.echo(f"differs: {item}")
-        click.echo(f"signature: {signature}")
-        click.echo("verified: no" if differences else "verified: yes")
-    return int(ExitCode.FAIL if differences else ExitCode.OK)
-
-
 @cli.command("cache")
 @click.option("--clear", is_flag=True, help="Remove it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -349,5 +321,5 @@ def main() -> None:
     run(cli)
 
 
-for _command in registry_commands:
+for _command in (*registry_commands, *seal_commands):
     cli.add_command(_command)

@@ -1,4 +1,4 @@
-"""Commands around the registry: `alias`, `promote`, `history`, and `sign`."""
+"""Commands around the registry: `alias`, `promote`, `history`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,17 +125,6 @@ def history(metric: str | None, out: Path | None, as_json: bool) -> None:
             click.echo(f"plot: {out}")
 
 
-@click.command()
-@click.argument("run_folder", metavar="RUN", type=_PATH)
-@click.option("--key", required=True, metavar="PRIVATE", type=_PATH, help="Ed25519 private key (PEM).")
-def sign(run_folder: Path, key: Path) -> None:
-    """Sign the seal of a run that verifies; `evalkit verify RUN --key PUBLIC` checks it."""
-    from evalkit.runs.folder import RunFolder
-    from evalkit.runs.signature import sign_run
-
-    click.echo(f"signed: by key {sign_run(RunFolder(run_folder), key)}")
-
-
 def _mirror(target: "MlflowTarget", folder: "RunFolder", entry: "AuditEntry") -> None:
     from evalkit.integrations.mlflow import MlflowError
 
@@ -166,4 +155,4 @@ def tell_mlflow(target: "MlflowTarget", folder: "RunFolder") -> None:
         say(f"warning: {error}; the run and its verdict are whole in {folder.path}")
 
 
-registry_commands = (alias, promote, history, sign)
+registry_commands = (alias, promote, history)

@@ -104,16 +104,14 @@ def verify_signed(folder: RunFolder, key_file: Path) -> list[FileDifference]:
     return sorted([*differences, unsigned], key=lambda item: item.path)
 
 
-def signed_state(folder: RunFolder, key_file: Path | None, differences: list[FileDifference]) -> str:
-    """The signature in words; `differences` are those that were found with the same key."""
+def signed_state(folder: RunFolder, key_file: Path | None, differences: list[FileDifference]) -> str | None:
+    """The signature in words, None for an unsigned run; `differences` are those that were found with the same key."""
     if any(item.path == _SEAL for item in differences):
-        return "not valid" if key_file is not None else "unknown, since the seal is broken"
+        return None if key_file is None else "not valid"
     found = signer(folder)
     if key_file is not None:
         return f"valid, by key {_short(found)}"
-    return (
-        "none" if found is None else f"by key {_short(found)}, not checked (name the public key with --key)"
-    )
+    return None if found is None else f"by key {_short(found)}, not checked (name the public key with --key)"
 
 
 def signer(folder: RunFolder) -> str | None:

@@ -221,7 +221,7 @@ def of_bundle(shop: Shop, bundle: Path) -> Promotion:
 def test_an_alias_resolves_to_its_bundle_or_says_what_is_wrong(
     shop: Shop, tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="holds no model yet.*first_release"):
+    with pytest.raises(InputError, match=r"holds no model yet.*first_release"):
         promoted_bundle("production")
     place = tmp_path / "bundles" / "tiny"
     shutil.copytree(tiny_bundle, place)
