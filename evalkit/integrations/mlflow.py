@@ -47,7 +47,9 @@ class MlflowTarget:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         try:
             import mlflow
-            import sqlalchemy  # noqa: F401
+
+            if uri.startswith("sqlite:"):
+                import sqlalchemy  # noqa: F401
         except ImportError as error:
             raise MlflowError(
                 f'--mlflow needs the package {error.name}; pip install "evalkit[mlflow]"'
