@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from evalkit.chat import ChatRenderer
+from evalkit.chat import ChatRenderer, Message
 from sandbox.business.features import RatedTurn
 from sandbox.business.flow import NOTHING_READ, BusinessFlow, UserReading
 from sandbox.domain import FinishReason, SessionState, Timings, TurnInput, TurnPiece, TurnReply, Usage
@@ -22,15 +22,17 @@ from sandbox.sessions import Exchange, Session, SessionStore
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids of a conversation up to where the reply begins.
+    """A conversation up to where the reply begins: token ids, or messages for an engine that tokenises by itself.
 
     Attributes:
         ids: the token ids.
         first_exchange: index of the oldest exchange among them; those before were dropped.
+        messages: the messages.
     """
 
     ids: tuple[int, ...]
     first_exchange: int
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Conversations:
         self,
         store: SessionStore,
         engine: Engine,
-        renderer: ChatRenderer,
+        renderer: ChatRenderer | None,
         flow: BusinessFlow | None,
         limits: Limits,
     ) -> None:
@@ -57,7 +59,7 @@ class Conversations:
         Args:
             store: the sessions.
             engine: generates replies.
-            renderer: turns messages into token ids.
+            renderer: turns messages into token ids; None for an engine that is asked with messages.
             flow: the business flow, or None.
             limits: bounds.
         """
@@ -96,13 +98,13 @@ class Conversations:
         self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int
     ) -> AsyncGenerator[TurnPiece, None]:
         prompt = self._prompt(session, turn.user_text, turn.sampling.max_new_tokens)
-        request = GenerationRequest(session.cache_key, prompt.ids, turn.sampling)
+        request = GenerationRequest(session.cache_key, prompt.ids, turn.sampling, messages=prompt.messages)
         text: list[str] = []
         ids: list[int] = []
         first_token_ns = 0
         async with self._engine.generate(request) as pieces:
             async for piece in pieces:
-                if not ids and piece.token_ids:
+                if not first_token_ns and (piece.token_ids or piece.text):
                     first_token_ns = time.perf_counter_ns() - arrived_ns
                 text.append(piece.text)
                 ids.extend(piece.token_ids)
@@ -122,15 +124,15 @@ class Conversations:
         generated: _Generated,
         arrived_ns: int,
     ) -> TurnReply:
-        session.exchanges.append(Exchange(turn.user_text, generated.token_ids))
-        session.prompt_ids = [*prompt.ids, *generated.token_ids]
-        session.first_exchange = prompt.first_exchange
         end = generated.end
+        session.exchanges.append(Exchange(turn.user_text, generated.token_ids, generated.text))
+        session.prompt_ids = [*prompt.ids, *generated.token_ids] if prompt.ids else []
+        session.first_exchange = prompt.first_exchange + end.dropped_turns
         usage = Usage(
-            prompt_tokens=len(prompt.ids),
+            prompt_tokens=len(prompt.ids) if prompt.ids else end.prompt_tokens,
             reused_tokens=end.reused_tokens,
-            generated_tokens=len(generated.token_ids),
-            dropped_turns=prompt.first_exchange,
+            generated_tokens=len(generated.token_ids) if prompt.ids else end.generated_tokens,
+            dropped_turns=session.first_exchange,
         )
         timings = Timings(
             queue_ns=end.queue_ns,
@@ -222,8 +224,10 @@ class Conversations:
         The system text always stays. When turns are dropped the rest is laid out anew: texts of the user are encoded
         again (that is exact), generated ids are copied.
         """
-        room = self._limits.max_context_tokens - max_new_tokens
         exchanges, first = session.exchanges, session.first_exchange
+        if self._renderer is None:
+            return Prompt((), first, conversation_messages(session.system_text, exchanges[first:], user_text))
+        room = self._limits.max_context_tokens - max_new_tokens
         if exchanges:
             last = exchanges[-1].reply_ids
             ids = [*session.prompt_ids, *self._renderer.next_turn(last, user_text)]
@@ -240,8 +244,22 @@ class Conversations:
         return Prompt(tuple(ids), first)
 
     def _layout(self, system_text: str, exchanges: Sequence[Exchange], user_text: str) -> list[int]:
+        assert self._renderer is not None
         users = [*(exchange.user_text for exchange in exchanges), user_text]
         ids = self._renderer.opening(system_text, users[0])
         for exchange, following in zip(exchanges, users[1:], strict=True):
             ids += [*exchange.reply_ids, *self._renderer.next_turn(exchange.reply_ids, following)]
         return ids
+
+
+def conversation_messages(
+    system_text: str, exchanges: Sequence[Exchange], user_text: str
+) -> tuple[Message, ...]:
+    """The conversation as messages: the system text where there is one, then user and assistant by turns."""
+    said = [
+        message
+        for exchange in exchanges
+        for message in (Message("user", exchange.user_text), Message("assistant", exchange.reply_text))
+    ]
+    system = [Message("system", system_text)] if system_text else []
+    return (*system, *said, Message("user", user_text))
