@@ -12,8 +12,17 @@ from dataclasses import dataclass
 
 from evalkit.chat import ChatRenderer, Message
 from sandbox.business.features import RatedTurn
-from sandbox.business.flow import NOTHING_READ, BusinessFlow, UserReading
-from sandbox.domain import FinishReason, SessionState, Timings, TurnInput, TurnPiece, TurnReply, Usage
+from sandbox.business.flow import NOTHING_READ, BatchedFlow, UserReading
+from sandbox.domain import (
+    FinishReason,
+    SatisfactionGuess,
+    SessionState,
+    Timings,
+    TurnInput,
+    TurnPiece,
+    TurnReply,
+    Usage,
+)
 from sandbox.engine.requests import Engine, GenerationEnd, GenerationRequest
 from sandbox.errors import InvalidRequestError
 from sandbox.limits import Limits
@@ -35,6 +44,10 @@ class Prompt:
     messages: tuple[Message, ...] = ()
 
 
+# The predicted satisfaction, and the nanoseconds it took.
+Rating = tuple[SatisfactionGuess | None, int]
+
+
 @dataclass(frozen=True)
 class _Generated:
     text: str
@@ -51,7 +64,7 @@ class Conversations:
         store: SessionStore,
         engine: Engine,
         renderer: ChatRenderer | None,
-        flow: BusinessFlow | None,
+        flow: BatchedFlow | None,
         limits: Limits,
     ) -> None:
         """Put the parts together.
@@ -86,9 +99,9 @@ class Conversations:
             self._store.require_open(session)
             self._limits.check_user_text(turn.user_text)
             self._limits.check_sampling(turn.sampling)
-            reading = self._read(session, turn.user_text)
+            reading = await self._read(session, turn.user_text)
             if reading.handover is not None and reading.handover.decided:
-                yield self._hand_over(session, turn, reading, arrived_ns)
+                yield await self._hand_over(session, turn, reading, arrived_ns)
                 return
             async with aclosing(self._answer(session, turn, reading, arrived_ns)) as pieces:
                 async for piece in pieces:
@@ -112,7 +125,8 @@ class Conversations:
                     yield TurnPiece(piece.text, piece.token_ids)
                     continue
                 generated = _Generated("".join(text), tuple(ids), first_token_ns, piece.end)
-                reply = self._store_answer(session, turn, reading, prompt, generated, arrived_ns)
+                rating = await self._rate(session, turn, reading, generated.text)
+                reply = self._store_answer(session, turn, reading, rating, prompt, generated, arrived_ns)
                 yield TurnPiece(piece.text, piece.token_ids, reply)
 
     def _store_answer(
@@ -120,6 +134,7 @@ class Conversations:
         session: Session,
         turn: TurnInput,
         reading: UserReading,
+        rating: Rating,
         prompt: Prompt,
         generated: _Generated,
         arrived_ns: int,
@@ -144,6 +159,7 @@ class Conversations:
             session,
             turn,
             reading,
+            rating,
             generated.text,
             generated.token_ids,
             end.finish_reason,
@@ -152,15 +168,17 @@ class Conversations:
             arrived_ns,
         )
 
-    def _hand_over(
+    async def _hand_over(
         self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int
     ) -> TurnPiece:
+        text = reading.handover_reply
+        rating = await self._rate(session, turn, reading, text)
+        # From here on nothing waits: a cancel finds the turn either undone or stored.
         session.state = SessionState.HANDED_OVER
         self._engine.release(session.cache_key)
-        text = reading.handover_reply
         timings = Timings(first_token_ns=time.perf_counter_ns() - arrived_ns)
         reply = self._store_reply(
-            session, turn, reading, text, (), FinishReason.HANDED_OVER, Usage(), timings, arrived_ns
+            session, turn, reading, rating, text, (), FinishReason.HANDED_OVER, Usage(), timings, arrived_ns
         )
         return TurnPiece(text, (), reply)
 
@@ -169,6 +187,7 @@ class Conversations:
         session: Session,
         turn: TurnInput,
         reading: UserReading,
+        rating: Rating,
         text: str,
         token_ids: tuple[int, ...],
         finish_reason: FinishReason,
@@ -176,15 +195,11 @@ class Conversations:
         timings: Timings,
         arrived_ns: int,
     ) -> TurnReply:
-        turn_index = len(session.turns)
-        satisfaction, satisfaction_ns = None, 0
-        if self._flow is not None:
-            rated = RatedTurn(turn.user_text, text, turn_index, reading.failed_turns)
-            satisfaction, satisfaction_ns = self._flow.rate(rated)
+        satisfaction, satisfaction_ns = rating
         reply = TurnReply(
             session_id=session.session_id,
             turn_id=turn.turn_id or secrets.token_hex(16),
-            turn_index=turn_index,
+            turn_index=len(session.turns),
             text=text,
             token_ids=token_ids,
             finish_reason=finish_reason,
@@ -211,11 +226,18 @@ class Conversations:
         self._store.touch(session)
         return reply
 
-    def _read(self, session: Session, user_text: str) -> UserReading:
+    async def _read(self, session: Session, user_text: str) -> UserReading:
         if self._flow is None:
             return NOTHING_READ
-        return self._flow.read(
+        return await self._flow.read(
             user_text, session.locale, session.failed_turns, session.last_intent, session.last_reply_empty
+        )
+
+    async def _rate(self, session: Session, turn: TurnInput, reading: UserReading, text: str) -> Rating:
+        if self._flow is None:
+            return None, 0
+        return await self._flow.rate(
+            RatedTurn(turn.user_text, text, len(session.turns), reading.failed_turns)
         )
 
     def _prompt(self, session: Session, user_text: str, max_new_tokens: int) -> Prompt:
