@@ -88,13 +88,14 @@ class LinearTextModel:
         if self.sublinear:
             values = 1.0 + np.log(values)
         values *= self.scale[rows]
+        if self.unit_length:
+            owners = np.repeat(np.arange(len(items)), lengths)
+            squares = np.bincount(owners, values * values, minlength=len(items))
+            values /= np.sqrt(squares)[owners]
         bounds = np.zeros(len(items) + 1, np.int32)
         np.cumsum(lengths, out=bounds[1:])
-        shape = (len(items), len(self.scale))
-        if self.unit_length:
-            squares = csr_matrix((values * values, rows, bounds), shape) @ np.ones(shape[1])
-            values /= np.repeat(np.sqrt(squares), lengths)
-        scores = csr_matrix((values, rows, bounds), shape) @ self.weights + self.bias
+        sparse = csr_matrix((values, rows, bounds), shape=(len(items), len(self.scale)))
+        scores = sparse @ self.weights + self.bias
         exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
         return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True), np.float64)
 

@@ -52,12 +52,12 @@ def test_a_slice_is_bounded_and_a_long_item_comes_alone() -> None:
 
     async def run() -> None:
         batcher = Batcher(recorder, lambda item: item)
-        sizes = [400, 400, 400, 5 * SLICE_CHARACTERS, 10]
+        sizes = [200, 200, 200, 5 * SLICE_CHARACTERS, 10]
         assert await asyncio.gather(*map(batcher.predict, sizes)) == [2 * size for size in sizes]
         assert (batcher.batches, batcher.items) == (4, 5)
 
     asyncio.run(run())
-    assert recorder.batches == [[400, 400], [400], [5 * SLICE_CHARACTERS], [10]]
+    assert recorder.batches == [[200, 200], [200], [5 * SLICE_CHARACTERS], [10]]
 
 
 def test_a_turn_that_left_is_not_predicted_and_the_others_are() -> None:
