@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalkit.cli_data import import_command
+from evalkit.cli_data import import_command, ingest
 from evalkit.console import progress_bars, run, say
 from evalkit.errors import ExitCode, InputError
 from evalkit.output import exit_code, print_json, show_outcome, show_rules
@@ -316,6 +316,7 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
 
 
 cli.add_command(import_command)
+cli.add_command(ingest)
 
 
 def main() -> None:
