@@ -19,7 +19,7 @@ from evalkit.chat import ChatRenderer
 from evalkit.errors import InputError
 from evalkit.wire import sandbox_pb2_grpc
 from sandbox.admission import Admission
-from sandbox.business.flow import BusinessFlow
+from sandbox.business.flow import BatchedFlow, BusinessFlow
 from sandbox.calls import CallInterceptor, Context
 from sandbox.conversation import Conversations
 from sandbox.drain import Drain
@@ -96,7 +96,12 @@ class _Server:
             self._metrics_address, stop = self._metrics.serve(options.metrics)
             stack.callback(stop)
         conversations = Conversations(
-            self._store, self._engine, ChatRenderer(bundle.tokenizer), flow, self._limits, self._admission
+            self._store,
+            self._engine,
+            ChatRenderer(bundle.tokenizer),
+            BatchedFlow(flow) if flow else None,
+            self._limits,
+            self._admission,
         )
         identity = ServerIdentity(
             model_digest=bundle.model_digest,
