@@ -11,6 +11,7 @@ from pathlib import Path
 from trainer.diagnosis.incidents import FailureBook, Incident, failure_book, find_incidents
 from trainer.diagnosis.log_files import read_logs
 from trainer.diagnosis.plog import LogFile
+from trainer.diagnosis.restarts import Restart, find_restarts, restarts_finding, since_last_restart
 from trainer.diagnosis.rulebook import make_finding
 from trainer.findings import Evidence, Finding, Rival
 from trainer.ranks import MOST_RANKS
@@ -61,13 +62,15 @@ def diagnose_distributed(folder: Path | str) -> DistributedReport:
     """
     found = read_logs(Path(folder))
     files = found.files
-    incidents = find_incidents(files)
+    everything = find_incidents(files)
+    restarts = find_restarts(files)
+    incidents = since_last_restart(everything, restarts)
     ranks = sorted(_ranks(files))
     missing = [rank for rank in _missing(files, ranks) if rank not in found.unread_ranks]
     logs = _Logs(
         files, incidents, ranks, missing, _timeout_s(files), found.unread, found.unread_ranks - set(ranks)
     )
-    findings = tuple(_findings(logs))
+    findings = (*_findings(logs), *_restarts(restarts, everything))
     paths = tuple(file.path for file in files)
     skipped = (*found.unread, *found.skipped)
     return DistributedReport(findings, paths, tuple(ranks), tuple(missing), skipped)
@@ -117,6 +120,11 @@ def _findings(logs: _Logs) -> Iterator[Finding]:
         yield make_finding(
             "missing_ranks", book.rules["missing_ranks"], [Evidence("ranks", _list(logs.missing))]
         )
+
+
+def _restarts(restarts: list[Restart], incidents: list[Incident]) -> Iterator[Finding]:
+    if restarts:
+        yield restarts_finding(restarts, incidents, failure_book().rules["restarts"])
 
 
 def _root(root: Incident, logs: _Logs, book: FailureBook) -> Finding:
