@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evalkit.cli_data import import_command, ingest
 from evalkit.console import progress_bars, run, say
 from evalkit.errors import ExitCode, InputError
 from evalkit.output import exit_code, print_json, show_outcome, show_rules
@@ -314,6 +315,10 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
         talk = f", {found.dialogues} dialogues" if found.dialogues else ""
         click.echo(f"{found.kind}: {'self-test failed' if found.problems else 'ok'}{talk}")
     return int(ExitCode.INPUT if found.problems else ExitCode.OK)
+
+
+cli.add_command(import_command)
+cli.add_command(ingest)
 
 
 def main() -> None:

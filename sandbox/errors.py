@@ -31,7 +31,15 @@ class SessionEndedError(SandboxError):
 
 
 class CapacityError(SandboxError):
-    """Sessions, cache memory or the queue are full; trying later may work."""
+    """Sessions, cache memory or the queue are full; trying later may work.
+
+    Attributes:
+        retry_after_s: when, as far as it is known.
+    """
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class EngineUnavailableError(SandboxError):

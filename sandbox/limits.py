@@ -19,7 +19,7 @@ class Limits:
         max_sessions: live sessions (open or handed over).
         max_session_turns: finished turns of one session.
         idle_ttl_s: a session untouched for so long is forgotten.
-        max_context_tokens: prompt and reply together, the model's max_length.
+        max_context_tokens: prompt and reply together, the model's max_length; 0 for a served model that doesn't tell.
         max_turn_tokens: tokens generated in one turn.
         max_id_bytes: session_id, turn_id, tenant.
         max_user_bytes, max_system_bytes: UTF-8 size of the texts.
@@ -41,7 +41,7 @@ class Limits:
     @property
     def max_turn_tokens(self) -> int:
         """At most half of the context, so that a reply always leaves room for a prompt; never above 1024."""
-        return max(1, min(1024, self.max_context_tokens // 2))
+        return max(1, min(1024, self.max_context_tokens // 2)) if self.max_context_tokens else 1024
 
     @property
     def default_turn_tokens(self) -> int:

@@ -18,7 +18,7 @@ from evalkit.bundle import Bundle, load_bundle
 from evalkit.chat import ChatRenderer
 from evalkit.errors import InputError
 from evalkit.wire import sandbox_pb2_grpc
-from sandbox.business.flow import BusinessFlow
+from sandbox.business.flow import BatchedFlow, BusinessFlow
 from sandbox.conversation import Conversations
 from sandbox.drain import Drain
 from sandbox.engine.kv_cache import KvShape
@@ -106,9 +106,8 @@ async def serve(options: ServeOptions) -> None:
         flow_digest=flow.digest if flow else "",
         version=version("evalkit"),
     )
-    service = SandboxService(
-        identity, limits, store, Conversations(store, engine, renderer, flow, limits), drain
-    )
+    conversations = Conversations(store, engine, renderer, BatchedFlow(flow) if flow else None, limits)
+    service = SandboxService(identity, limits, store, conversations, drain)
 
     server = grpc.aio.server(options=_channel_options(limits))
     sandbox_pb2_grpc.add_SandboxServicer_to_server(service, server)  # type: ignore[no-untyped-call]

@@ -28,10 +28,12 @@ _serial = itertools.count(1)
 
 @dataclass(frozen=True)
 class Exchange:
-    """One user turn and the reply's token ids, as the prompt of later turns holds them."""
+    """One user turn and its reply, as the prompt of later turns holds them: by token ids, or by text where the engine
+    is asked with messages."""
 
     user_text: str
     reply_ids: tuple[int, ...]
+    reply_text: str = ""
 
 
 @dataclass

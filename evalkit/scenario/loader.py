@@ -19,6 +19,7 @@ from evalkit.scenario.flow import LoadedFlow, load_flow
 from evalkit.scenario.model_schema import AliasRef, BaselineRef, BundleRef, EndpointRef, ModelRef
 from evalkit.scenario.resample import LoadedResample, read_resample
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
+from evalkit.scenario.slices import check_slices
 from evalkit.yaml_source import FieldPath, YamlSource
 
 # The additions stand in the digest by their content.
@@ -122,6 +123,8 @@ def load_scenario(path: Path) -> LoadedScenario:
     dialogues = read_dialogues(dialogue_files)
     if flow is None:
         _refuse_flow_expectations(dialogues, path)
+    text_data = None if text is None else reader.file(("text", "data"), text.data)
+    check_slices(scenario, source, policy, policy_path, text_data, dialogues)
     return LoadedScenario(
         scenario=scenario,
         source=source,
@@ -129,7 +132,7 @@ def load_scenario(path: Path) -> LoadedScenario:
         policy_path=policy_path,
         bundle=reader.bundle(scenario.model),
         baseline=reader.bundle(scenario.baseline),
-        text_data=None if text is None else reader.file(("text", "data"), text.data),
+        text_data=text_data,
         counts_file=None if counts in ("baseline", "candidate") else reader.file(counts_field, counts),
         glossary=None
         if domain is None

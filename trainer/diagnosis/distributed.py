@@ -53,13 +53,13 @@ class _Logs:
     unread_ranks: set[int]
 
 
-def diagnose_distributed(folder: Path) -> DistributedReport:
+def diagnose_distributed(folder: Path | str) -> DistributedReport:
     """Read every log below a folder (or one file) and name the failure.
 
     Raises:
         InputError: no such folder, or no log in it that can be read.
     """
-    found = read_logs(folder)
+    found = read_logs(Path(folder))
     files = found.files
     incidents = find_incidents(files)
     ranks = sorted(_ranks(files))

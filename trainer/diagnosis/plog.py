@@ -13,7 +13,7 @@ from typing import Literal
 
 from evalkit.errors import InputError
 from trainer.ranks import MOST_RANKS
-from trainer.regular_file import require_regular, shown_path
+from trainer.regular_file import require_regular, shown_path, why_not_text
 
 Level = Literal["error", "warning", "info"]
 _LONGEST_LINE = 20_000
@@ -96,7 +96,7 @@ def read_log(path: Path) -> LogFile:
     """Read a log file; bytes that aren't UTF-8 are replaced, not refused.
 
     Raises:
-        InputError: missing, a folder, no regular file, or unreadable.
+        InputError: missing, a folder, no regular file, unreadable, compressed or no text in UTF-8.
     """
     require_regular(path)
     named = Path(shown_path(path))
@@ -104,6 +104,8 @@ def read_log(path: Path) -> LogFile:
         written = datetime.fromtimestamp(path.stat().st_mtime)
         with path.open(encoding="utf-8", errors="replace") as stream:
             raw = list(_marked(named, stream))
+        if not raw and (why := why_not_text(path)) and why != "empty":
+            raise InputError(f"{path}: {why}")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
