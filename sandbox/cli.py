@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from evalkit.console import run
+from sandbox.chat_command import chat
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -121,6 +122,9 @@ def fit(kind: str, data: Path, out: Path, rated: bool) -> None:
 
     card = (fit_intent if kind == "intent" else fit_satisfaction)(data, out, rated=rated)
     click.echo(card.summary())
+
+
+cli.add_command(chat)
 
 
 def main() -> None:
