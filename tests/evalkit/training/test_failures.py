@@ -15,7 +15,7 @@ from evalkit.training.record import JsonlSink
 from evalkit.training.selection import EarlyStop, KeepBest
 from evalkit.training.triggers import AtFractions, EveryNSteps, OnLossScaleDrop
 from tests.evalkit.training.driver import drive, network
-from tests.evalkit.training.fixtures import small_validation, write_tokenizer
+from tests.evalkit.training.fixtures import texts, write_tokenizer
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -29,7 +29,8 @@ def pynative():
 
 @pytest.fixture(scope="module")
 def check(tmp_path_factory):
-    return small_validation(tmp_path_factory.mktemp("validation"))
+    folder = tmp_path_factory.mktemp("validation")
+    return validation(texts(12), write_tokenizer(folder), max_length=128)
 
 
 class BrokenSink:
