@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sandbox.engine.step_model import EngineName
 from sandbox.tls import TlsOptions
 
 
@@ -31,7 +32,7 @@ class ServeOptions:
 
     bundle: Path
     flow: Path | None = None
-    engine: str | None = None
+    engine: EngineName | None = None
     listen: str = "127.0.0.1:0"
     max_sessions: int = 64
     max_waiting: int = 64

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import inspect
 import json
 import logging
 import signal
@@ -20,13 +19,14 @@ from evalkit.errors import InputError
 from evalkit.wire import sandbox_pb2_grpc
 from sandbox.admission import Admission
 from sandbox.business.flow import BatchedFlow, BusinessFlow
-from sandbox.calls import CallInterceptor, Context
+from sandbox.calls import Context
 from sandbox.conversation import Conversations
 from sandbox.drain import Drain
 from sandbox.engine.kv_cache import KvShape
 from sandbox.engine.requests import Engine
 from sandbox.engine.supervisor import EngineState, EngineSupervisor
 from sandbox.health import NOT_SERVING, SERVING, Health
+from sandbox.interceptor import CallInterceptor
 from sandbox.limits import Limits
 from sandbox.metrics import NoMetrics, PrometheusMetrics
 from sandbox.options import ServeOptions
@@ -40,6 +40,8 @@ from sandbox.tracing import tracing
 
 log = logging.getLogger(__name__)
 
+# Turns that the engine computes at once.
+_BATCH_ROWS = 32
 _SWEEP_INTERVAL_S = 10.0
 # Calls that are no turns (health watchers among them) get this long to end.
 _LAST_CALLS_S = 0.5
@@ -211,14 +213,16 @@ def make_engine(
         InputError: the bundle can't be run so, or the cache budget is too small.
     """
     kv_bytes = _kv_budget(bundle, options.kv_mib)
-    parameters = inspect.signature(EngineSupervisor.__init__).parameters
-    if "engine" not in parameters:
-        if options.engine not in (None, "mindir"):
-            raise InputError(f"--engine: {options.engine} isn't there yet; use mindir")
-        return EngineSupervisor(options.bundle, kv_bytes, on_state), lambda: "mindir"
-    make: Any = EngineSupervisor
-    engine = make(options.bundle, kv_bytes, on_state, engine=options.engine, max_waiting=options.max_waiting)
-    return engine, lambda: engine.engine or "mindir"
+    engine = EngineSupervisor(
+        options.bundle,
+        kv_bytes,
+        on_state,
+        engine=options.engine,
+        max_rows=_BATCH_ROWS,
+        # Admission bounds the queue; a burst that it let in stands in the engine's queue before it gets its rows.
+        max_waiting=_BATCH_ROWS + options.max_waiting,
+    )
+    return engine, lambda: engine.engine or ""
 
 
 async def _until_stopped(work: Awaitable[None], stop: asyncio.Event) -> bool:
