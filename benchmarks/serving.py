@@ -3,6 +3,7 @@
 `--part engine` measures at the engine: (a) one session's time per token against PyTorch eager with a KV cache, (b) the
 tokens per second of 32 sessions against one session and against Hugging Face generate with a batch of 32, (c) the
 time to the first token of turn 5 with and without prefix reuse, (e) the time per token by length of history.
+`--part grpc` measures through gRPC: (d) what a turn costs outside the model.
 Sides run one after the other, each in a process of its own, in turn and more than once; a ratio is of medians.
 """
 
@@ -67,6 +68,15 @@ def measure_engine(source: str, folder: Path, options: argparse.Namespace) -> di
     return {"model": bundle.name, "parameters": bundle.model.parameters, **_summary(sides)}
 
 
+def measure_through_grpc(source: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Part (d) on one model."""
+    from benchmarks.serving_grpc import fit_flow, measure_grpc
+    from benchmarks.serving_models import prepare
+
+    prepare(source, folder)
+    return {"model": source, **measure_grpc(folder / "bundle", fit_flow(folder), seed=options.seed)}
+
+
 def _summary(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     def median(side: str, part: str, field: str) -> float | None:
         found = [measured[field] for run in sides[side] for measured in run.get(part, [])]
@@ -117,7 +127,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", help="demo, or a Hugging Face folder or GGUF file")
-    parser.add_argument("--part", choices=["engine"], default="engine")
+    parser.add_argument("--part", choices=["engine", "grpc"], default="engine")
     parser.add_argument(
         "--peer",
         default=os.environ.get(PEERS_VARIABLE),
@@ -132,10 +142,11 @@ def main() -> None:
     parser.add_argument("--no-mindir", dest="mindir", action="store_false")
     parser.add_argument("--out", type=Path, help="write the JSON here too")
     options = parser.parse_args()
-    if options.peer is None:
+    if options.part == "engine" and options.peer is None:
         parser.error(f"give --peer or set {PEERS_VARIABLE}")
     with tempfile.TemporaryDirectory() as scratch:
-        measured = measure_engine(options.source, options.folder or Path(scratch), options)
+        measure = measure_engine if options.part == "engine" else measure_through_grpc
+        measured = measure(options.source, options.folder or Path(scratch), options)
     result = json.dumps(measured, indent=2)
     if options.out is not None:
         options.out.write_text(result + "\n", encoding="utf-8")

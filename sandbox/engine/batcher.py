@@ -134,6 +134,7 @@ class Batcher:
             sampling=sampling,
             sampler=Sampler(sampling),
             text=TextStream(self._tokenizer.decode, sampling.stop),
+            arrived_ns=message.get("arrived_ns", time.perf_counter_ns()),
         )
         if not prompt or not self._table.fits(turn.most_tokens):
             self._reject(
