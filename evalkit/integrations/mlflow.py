@@ -38,10 +38,10 @@ class MlflowTarget:
     """An MLflow tracking server or database, e.g. `sqlite:///mlflow.db`."""
 
     def __init__(self, uri: str) -> None:
-        """Take the server at `uri`; nothing is asked of it yet.
+        """Take the server at `uri`; a database is opened, and made where there is none.
 
         Raises:
-            MlflowError: MLflow, or what its store needs, isn't installed.
+            MlflowError: MLflow, or what its store needs, isn't installed; the database can't be opened.
         """
         # Nothing about a release is told to anybody but the target.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

@@ -15,7 +15,7 @@ from evalkit.runs.registry import MetricEntry
 _STRIP = 41
 _STYLE_BY_VERDICT = {"PASS": "green", "FAIL": "bold red", "INCONCLUSIVE": "yellow", "NOT JUDGED": "dim"}
 
-_ROW, _WIDTH, _LEFT, _RIGHT = 28, 960, 380, 700
+_ROW, _WIDTH, _LEFT, _RIGHT = 28, 1040, 370, 670
 _STYLE = """
 svg { font: 13px system-ui, sans-serif; background: #fff; color: #1c1c22 }
 text { fill: currentColor } .soft { opacity: .75 } .title { font-weight: 600 }

@@ -84,7 +84,7 @@ def race(shop: Shop, rounds: int) -> None:
 
 
 def test_of_two_promotions_at_once_one_wins(shop: Shop) -> None:
-    race(shop, 9)
+    race(shop, 6)
 
 
 @pytest.mark.slow

@@ -91,10 +91,18 @@ def test_a_file_that_is_no_registry_changes_no_verdict(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert lines[0].startswith("warning: ")
-    assert "verdict are whole" in lines[0]
+    assert "its verdict stands in" in lines[0]
     assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
     with pytest.raises(RegistryUnusableError, match=r"registry\.sqlite3"):
         load_history()
+
+
+def test_a_run_that_cannot_be_recorded_is_one_warning(shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    """A plan of a version that knew no digest of the scenario: `judge` and `rescore` work on as before."""
+    record_run(shop.run("a", scenario_sha256=None))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "scenario_sha256" in line
+    assert load_history().runs == ()
 
 
 def test_a_home_that_cannot_be_made_is_one_warning(

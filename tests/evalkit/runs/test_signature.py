@@ -196,7 +196,7 @@ def flips(run: RunFolder, key: Path, number: int) -> None:
 
 
 def test_one_flipped_byte_in_a_signed_run_is_named(signed: RunFolder, keys: Path) -> None:
-    flips(signed, keys / "ours.pub", 30)
+    flips(signed, keys / "ours.pub", 12)
 
 
 @pytest.mark.slow
