@@ -4,14 +4,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 
-from evalkit.replay.client import Sampling, SandboxClient, SandboxError
 from evalkit.wire import sandbox_pb2 as wire
 from tests.sandbox.processes import (
     NOT_SERVING,
@@ -21,39 +18,8 @@ from tests.sandbox.processes import (
     serving_command,
     status_of,
 )
-from tests.support.chat_server import NAME, Behaviour, ChatServer, error, event, prompt_tokens, serve
-
-SAMPLING = Sampling(max_new_tokens=64)
-# The flow knows these: a turn that it takes for a failed one would bring a hand-over.
-BALANCE, LOST = "what is my balance", "my card is lost"
-
-
-def options(url: str, *more: str) -> list[str]:
-    return ["--engine", "openai", "--endpoint", url, "--model", NAME, "--declare", "vendor/model@1", *more]
-
-
-@pytest.fixture(scope="module")
-def upstream() -> Iterator[ChatServer]:
-    with serve(ChatServer()) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def shared(
-    upstream: ChatServer, flow_folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SandboxProcess]:
-    upstream.behaviour = Behaviour(max_model_len=4096)
-    arguments = options(upstream.url, "--flow", str(flow_folder), "--endpoint-timeout-s", "2")
-    with serving_command(arguments, tmp_path_factory.mktemp("served")) as process:
-        yield process
-
-
-@pytest.fixture
-def sandbox(shared: SandboxProcess, upstream: ChatServer) -> SandboxProcess:
-    """The server, with an endpoint in its best behaviour."""
-    upstream.behaviour = Behaviour()
-    upstream.requests.clear()
-    return shared
+from tests.sandbox.served_models import BALANCE, LOST, broken, options
+from tests.support.chat_server import Behaviour, ChatServer, event, prompt_tokens, serve
 
 
 def test_it_says_what_it_serves(sandbox: SandboxProcess) -> None:
@@ -114,10 +80,6 @@ def test_counts_that_are_not_told_are_unset_on_the_wire(
     )
 
 
-def broken(status: int, **headers: str) -> Behaviour:
-    return Behaviour(intercept=lambda number, body: error(status, "on purpose", **headers))
-
-
 @pytest.mark.parametrize(
     ("how", "code"),
     [
@@ -146,81 +108,6 @@ def test_every_failure_has_its_status_and_leaves_the_session_as_it_was(
     assert sandbox.turn(session, LOST, "t1").text == f"3 messages, last: {LOST}"
     assert upstream.turns[-1]["messages"][1]["content"] == first.text
     assert sandbox.status() == SERVING
-
-
-def test_s23_the_endpoints_time_to_wait_reaches_the_client_which_keeps_to_it(
-    sandbox: SandboxProcess, upstream: ChatServer
-) -> None:
-    """S23: 429 becomes RESOURCE_EXHAUSTED with RetryInfo, and the typed client comes back after it."""
-    upstream.behaviour = Behaviour(
-        intercept=lambda number, body: error(429, "slow down", Retry_After="1") if number == 2 else None
-    )
-    with SandboxClient(sandbox.address) as client:
-        client.open("s23", "en")
-        client.turn("s23", "t0", BALANCE, SAMPLING, timeout_s=20)
-        started = time.monotonic()
-        assert client.turn("s23", "t1", LOST, SAMPLING, timeout_s=20).turn_index == 1
-        assert time.monotonic() - started >= 1.0
-        upstream.behaviour = broken(429, Retry_After="3600")
-        with pytest.raises(SandboxError) as caught:
-            client.turn("s23", "t2", LOST, SAMPLING, timeout_s=20)
-    assert caught.value.code == "RESOURCE_EXHAUSTED" and caught.value.details.retry_after_s == 3600
-    assert caught.value.details.reason and caught.value.details.request_id
-
-
-def test_s14_a_retry_after_a_broken_stream_adds_no_user_turn(
-    sandbox: SandboxProcess, upstream: ChatServer
-) -> None:
-    """S14: the client asks again with the same turn_id; the conversation holds the turn once."""
-    cut = Behaviour(breaks_after=2)
-    with SandboxClient(sandbox.address) as client:
-        client.open("s14", "en")
-        upstream.behaviour = cut
-
-        def mend(number: int, body: object) -> None:
-            if number >= 2:
-                cut.breaks_after = None
-
-        cut.intercept = mend  # type: ignore[assignment]
-        reply = client.turn("s14", "t0", BALANCE, SAMPLING, timeout_s=20)
-        assert reply.text == f"1 messages, last: {BALANCE}" and len(upstream.turns) == 2
-        assert client.turn("s14", "t1", LOST, SAMPLING, timeout_s=20).text == f"3 messages, last: {LOST}"
-        assert len(client.transcript("s14").turns) == 2
-
-
-def test_s18_cancels_and_deadlines_end_the_endpoints_work(
-    sandbox: SandboxProcess, upstream: ChatServer
-) -> None:
-    """S18, S22: streamed and unary; the deadline is the caller's, and the session takes the next turn at once."""
-    upstream.behaviour = Behaviour(say=lambda messages: "word " * 400, delay_s=0.02)
-    left = upstream.left
-    session = sandbox.open()
-    call = sandbox.stream(session, BALANCE, max_new_tokens=500)
-    next(call)
-    call.cancel()
-    assert eventually(lambda: upstream.left == left + 1, 10)
-    unary = sandbox.stub.Turn.future(
-        wire.TurnRequest(
-            session_id=sandbox.open(), user_text="x", sampling=wire.Sampling(max_new_tokens=500)
-        ),
-        timeout=0.5,
-    )
-    assert unary.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert eventually(lambda: upstream.left == left + 2, 10)
-    upstream.behaviour = Behaviour()
-    assert eventually(lambda: status_of(lambda: sandbox.turn(session, BALANCE)) is grpc.StatusCode.OK, 10)
-
-
-def test_s16_dropped_turns_are_reported_by_a_served_model_too(
-    sandbox: SandboxProcess, upstream: ChatServer
-) -> None:
-    """S16: the endpoint's refusal makes the server drop the oldest turns, and every reply says how many."""
-    upstream.behaviour = Behaviour(context=60)
-    session = sandbox.open(system_text="be kind")
-    replies = [sandbox.turn(session, (BALANCE, LOST)[number % 2], max_new_tokens=16) for number in range(6)]
-    dropped = [reply.usage.dropped_turns for reply in replies]
-    assert dropped[0] == 0 < dropped[-1] and dropped == sorted(dropped)
-    assert all(body["messages"][0]["content"] == "be kind" for body in upstream.turns)
 
 
 def test_health_and_restart_of_the_endpoint(flow_folder: Path, tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ def test_the_cheapest_choice_is_the_one_that_trying_all_finds(rows, wanted):
     choices = solve(found, 1.0)
     best = None
     for counts in product(*(range(item.layers + 1) for item in found)):
-        saved = sum(n * item.saved_bytes - (n > 0) * item.live_bytes for n, item in zip(counts, found, strict=True))
+        saved = sum(
+            n * item.saved_bytes - (n > 0) * item.live_bytes for n, item in zip(counts, found, strict=True)
+        )
         flop = sum(n * item.extra_flop for n, item in zip(counts, found, strict=True))
         if saved >= wanted and (best is None or flop < best):
             best = flop
