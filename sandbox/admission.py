@@ -17,16 +17,29 @@ _MAX_RETRY_S = 60.0
 
 
 class Place:
-    """A turn that was taken."""
+    """A turn that was taken.
+
+    Attributes:
+        busy_s: how long it held a place in the engine's batch; None until it is answered.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._taken_s = clock()
+        self._first_token_s: float | None = None
         self.busy_s: float | None = None
 
-    def ended(self, queue_ns: int) -> None:
-        """The turn was answered after waiting so long in the engine; the rest of its time it held a place."""
-        self.busy_s = max(0.0, self._clock() - self._taken_s - queue_ns / 1e9)
+    def first_token(self) -> None:
+        """The turn's reply has begun."""
+        self._first_token_s = self._clock()
+
+    def ended(self, prefill_ns: int) -> None:
+        """The turn was answered: it held its place from the prefill to the last token.
+
+        The engine's own times don't tell how long: it counts a shared step by each turn's share.
+        """
+        now_s = self._clock()
+        begun_s = now_s if self._first_token_s is None else self._first_token_s
+        self.busy_s = now_s - begun_s + prefill_ns / 1e9
 
 
 class Admission:

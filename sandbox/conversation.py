@@ -138,12 +138,13 @@ class Conversations:
             async for piece in pieces:
                 if not first_token_ns and (piece.token_ids or piece.text):
                     first_token_ns = time.perf_counter_ns() - arrived_ns
+                    place.first_token()
                 text.append(piece.text)
                 ids.extend(piece.token_ids)
                 if piece.end is None:
                     yield TurnPiece(piece.text, piece.token_ids)
                     continue
-                place.ended(piece.end.queue_ns)
+                place.ended(piece.end.prefill_ns)
                 generated = _Generated("".join(text), tuple(ids), first_token_ns, piece.end)
                 rating = await self._rate(session, turn, reading, generated.text)
                 reply = self._store_answer(session, turn, reading, rating, prompt, generated, arrived_ns)

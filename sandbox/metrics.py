@@ -7,8 +7,9 @@ from typing import Any, Protocol
 import grpc
 
 from evalkit.errors import InputError
-from sandbox.calls import HEALTH_PREFIX, Call, CallObserver
+from sandbox.calls import Call
 from sandbox.domain import FinishReason, TurnPiece, TurnReply
+from sandbox.interceptor import HEALTH_PREFIX, CallObserver
 
 # Seconds, from a tenth of a millisecond to a minute.
 _BUCKETS = (

@@ -16,11 +16,12 @@ from grpc_health.v1 import health_pb2_grpc
 from evalkit.wire import sandbox_pb2_grpc
 from sandbox.admission import Admission
 from sandbox.business.flow import BatchedFlow, BusinessFlow
-from sandbox.calls import CallInterceptor, Context
+from sandbox.calls import Context
 from sandbox.conversation import Conversations
 from sandbox.drain import Drain
 from sandbox.engine.requests import Engine
 from sandbox.health import NOT_SERVING, SERVING, Health
+from sandbox.interceptor import CallInterceptor
 from sandbox.limits import Limits
 from sandbox.metrics import NoMetrics, PrometheusMetrics
 from sandbox.options import ServeOptions

@@ -7,17 +7,16 @@ import click
 
 from evalkit.console import say
 from evalkit.errors import InputError
+from trainer.cli_paths import PATH
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option(
-    "--out", type=click.Path(path_type=Path), required=True, help="Folder to write; must not exist."
-)
+@click.argument("folder", metavar="DIR", type=PATH)
+@click.option("--out", type=PATH, required=True, help="Folder to write; must not exist.")
 @click.option(
     "--ranks",
     "rank_map",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="YAML of `file pattern: rank`, for traces that don't say whose they are.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as one JSON object on stdout.")

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from evalkit.canonical import sha256_json
+from evalkit.checks import function as check_function
+from evalkit.checks import instance, several
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import FloatArray
 from evalkit.metrics.glossary import Glossary
@@ -58,7 +60,16 @@ class Feature:
 
 
 def token_length(tokenizer: TextTokenizer, tokenizer_sha256: str) -> Feature:
-    """Tokens of the text as it stands, nothing added."""
+    """Tokens of the text as it stands, nothing added.
+
+    Args:
+        tokenizer: of the model.
+        tokenizer_sha256: of its file, or any name that stands for it.
+
+    Raises:
+        InputError: it isn't a tokenizer.
+    """
+    instance("token_length: tokenizer", tokenizer, TextTokenizer, "a TextTokenizer, e.g. a validation's,")
 
     def measure(texts: Sequence[str]) -> list[float]:
         return [float(len(encoded.ids)) for encoded in tokenizer.encode_batch(texts)]
@@ -70,7 +81,12 @@ def entity_density(terms: Sequence[str] | None = None) -> Feature:
     """Entities per 100 characters: numbers, dates, amounts, account-like ids, and terms of a glossary.
 
     Overlapping entities count once. Numbers in words aren't seen.
+
+    Raises:
+        InputError: `terms` isn't a list of texts.
     """
+    for term in several("entity_density: terms", () if terms is None else terms, "texts"):
+        instance("entity_density: terms", term, str, "a list of texts")
     glossary = Glossary(terms) if terms else None
 
     def measure(texts: Sequence[str]) -> list[float]:
@@ -99,7 +115,13 @@ def from_function(name: str, function: Callable[[str], float], identity: str | N
         name: for messages and reports.
         function: from a text to a finite number.
         identity: of its code; None: its name.
+
+    Raises:
+        InputError: `function` can't be called, or the name is no text.
     """
+    check_function(
+        f"feature {instance('feature: name', name, str, 'a text')}", function, "a function of a text"
+    )
 
     def measure(texts: Sequence[str]) -> list[float]:
         values = []

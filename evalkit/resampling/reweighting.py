@@ -1,10 +1,12 @@
 """A validation set re-weighted to a target: weights, how far they reach, and when no number follows from them."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from evalkit.checks import number, whole
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import FloatArray
 from evalkit.resampling.bins import Bins, CellCounts, CodeArray, joint_shares, shift_p_value, total_variation
@@ -45,17 +47,17 @@ class ReweightingSettings:
         """Raises InputError where a value isn't possible."""
         if self.method not in ("raking", "classifier"):
             raise InputError(f"method: raking or classifier is needed (got {self.method!r})")
-        if self.bins < 2:
-            raise InputError(f"bins: at least 2 are needed (got {self.bins})")
-        if not self.cap > 1:
-            raise InputError(
-                f"cap: a number above 1 is needed, it is a multiple of the mean (got {self.cap})"
-            )
-        if not self.min_effective >= 1:
-            raise InputError(f"min_effective: at least 1 is needed (got {self.min_effective})")
+        whole("bins", self.bins, least=2)
+        number("cap", self.cap, above=1, what="a number above 1, a multiple of the mean,")
+        number(
+            "min_effective",
+            self.min_effective,
+            above=math.nextafter(1, 0),
+            what="a number of texts from 1 on",
+        )
         for name in ("max_uncovered", "max_distance"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name}: a share from 0 to below 1 is needed (got {getattr(self, name)})")
+            share = getattr(self, name)
+            number(name, share, above=-math.ulp(0), below=1, what="a share from 0 to below 1")
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,11 +10,11 @@ from mindspore import nn
 from mindspore.train import Callback
 
 from evalkit.backends.checkpoint import CheckpointBackend, LogitsFunction
+from evalkit.checks import function, has, instance, several
 from evalkit.console import say
 from evalkit.errors import InputError
 from evalkit.metrics.context import ResampleSetup
 from evalkit.training.arguments import argument
-from evalkit.training.checks import function, has, instance, several
 from evalkit.training.decisions import Decisions
 from evalkit.training.distributed import FailedRankError, MissingRankError, Ranks
 from evalkit.training.drift import Drift

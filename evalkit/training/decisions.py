@@ -1,7 +1,7 @@
 """What follows from a measurement: keeping the best, stopping early, and saying where neither can be decided."""
 
+from evalkit.checks import instance
 from evalkit.errors import InputError
-from evalkit.training.checks import instance
 from evalkit.training.evaluation import Measurement
 from evalkit.training.names import MeasuredNames
 from evalkit.training.selection import EarlyStop, KeepBest, undecidable

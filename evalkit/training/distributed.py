@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from evalkit.backends.base import Backend
+from evalkit.checks import instance, number, whole
 from evalkit.errors import IncompleteError, InputError
 from evalkit.files import write_bytes_atomic, write_json_atomic
 from evalkit.runs.journal import Journal, reopen_journals
@@ -23,7 +24,6 @@ from evalkit.runs.perturbed import OnRecords
 from evalkit.runs.records import SampleRecord, WindowRecord
 from evalkit.scoring.scorer import DoneTexts, score_texts
 from evalkit.scoring.texts import TextItem
-from evalkit.training.checks import instance, number, whole
 from evalkit.training.evaluation import Measurement, Validation
 
 _POLL_S = 0.05

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from evalkit.checks import function, instance, several, shown, whole
 from evalkit.errors import InputError
 from evalkit.metrics.context import ResampleSetup
 from evalkit.resampling.bins import CellCounts
@@ -16,7 +17,6 @@ from evalkit.resampling.reweighting import ReweightingSettings
 from evalkit.resampling.setup import ValidationSide, validation_side
 from evalkit.scoring.texts import TextItem
 from evalkit.tokenization import TextTokenizer
-from evalkit.training.checks import function, instance, several, shown, whole
 from evalkit.training.distributed import Ranks
 
 # A text as the training has it: as it stands, or its token ids.

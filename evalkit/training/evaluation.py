@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from evalkit.backends.base import Backend
 from evalkit.bundle import load_bundle
 from evalkit.canonical import sha256_file
+from evalkit.checks import instance, number, several, shown, whole
 from evalkit.errors import InputError
 from evalkit.metrics.context import MetricContext, ResampleSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file
@@ -33,7 +34,6 @@ from evalkit.scoring.scorer import score_texts
 from evalkit.scoring.texts import TextItem, read_texts
 from evalkit.scoring.windows import resolve_window
 from evalkit.tokenization import TextTokenizer
-from evalkit.training.checks import instance, number, several, shown, whole
 
 
 @dataclass(frozen=True)

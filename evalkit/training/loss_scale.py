@@ -7,9 +7,9 @@ holds the scale is read from the device at every `every`-th step only, so that a
 from dataclasses import dataclass
 from typing import Any
 
+from evalkit.checks import shown, whole
 from evalkit.errors import InputError
 from evalkit.training.arguments import argument
-from evalkit.training.checks import shown, whole
 
 _RETURNED_FROM = 3  # (loss, overflow, scale), and more behind them in some trainers
 

@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
+from evalkit.checks import instance, several
 from evalkit.errors import InputError
 from evalkit.metrics.declared import declare
 from evalkit.metrics.evaluate import build_estimators
@@ -10,7 +11,6 @@ from evalkit.metrics.registry import spec_for
 from evalkit.metrics.spec import MetricSpec
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import ClassSums, SampleRecord
-from evalkit.training.checks import instance, several
 from evalkit.training.evaluation import Validation
 
 _MOST_NAMES = 12  # in a message

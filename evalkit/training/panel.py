@@ -3,8 +3,8 @@
 from collections.abc import Sequence, Set
 from typing import Any
 
+from evalkit.checks import has, instance, several, shown, whole
 from evalkit.errors import InputError
-from evalkit.training.checks import has, instance, several, shown, whole
 from evalkit.training.triggers import AtEnd, StepEvent, Trigger
 
 _READS = frozenset({"loss", "loss_scale", "overflow"})

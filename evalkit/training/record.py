@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from evalkit.checks import instance
 from evalkit.errors import InputError
 from evalkit.metrics.result import MetricResult
 
@@ -97,7 +98,7 @@ class JsonlSink:
         Raises:
             InputError: it can't be written.
         """
-        self.path = Path(path)
+        self.path = Path(instance("path", path, str | Path, "the path of a file"))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.open("a", encoding="utf-8").close()
@@ -126,8 +127,10 @@ class MlflowSink:
         """Take the run `run_id`, or the active one (one is started where there is none).
 
         Raises:
-            InputError: MLflow isn't installed.
+            InputError: MLflow isn't installed, or `run_id` is no text.
         """
+        if run_id is not None:
+            instance("run_id", run_id, str, "the id of a run")
         try:
             import mlflow
         except ImportError:
@@ -156,8 +159,9 @@ class TensorBoardSink:
         """Write event files into `folder`.
 
         Raises:
-            InputError: no TensorBoard writer is installed.
+            InputError: no TensorBoard writer is installed, or `folder` isn't a path.
         """
+        instance("folder", folder, str | Path, "the path of a folder")
         try:
             from tensorboardX import SummaryWriter
         except ImportError:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from evalkit.checks import function, instance, number, whole
 from evalkit.metrics.registry import spec_for
 from evalkit.metrics.result import Direction, MetricResult
 from evalkit.metrics.spec import ROBUSTNESS_PREFIX, is_declared
-from evalkit.training.checks import function, instance, number, whole
 
 
 @dataclass

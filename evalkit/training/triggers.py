@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from evalkit.checks import number, several, shown, whole
 from evalkit.errors import InputError
-from evalkit.training.checks import number, several, shown, whole
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from evalkit.bundle import load_bundle
 from evalkit.chat import ChatRenderer
 from evalkit.wire import sandbox_pb2_grpc
 from sandbox.admission import Admission
-from sandbox.calls import CallInterceptor
 from sandbox.conversation import Conversations
 from sandbox.domain import FinishReason
 from sandbox.drain import Drain
 from sandbox.engine.requests import EngineLoad, GenerationEnd, GenerationPiece, GenerationRequest
+from sandbox.interceptor import CallInterceptor
 from sandbox.limits import Limits
 from sandbox.metrics import NoMetrics
 from sandbox.port import bind, make_server

@@ -28,10 +28,12 @@ class Bench:
             self.held.enter_context(self.admission.admit(None))
 
     def teach(self, busy_s: float, queue_s: float = 0.0) -> None:
-        """Run one turn that occupies its place for so long after waiting."""
+        """Run one turn that occupies its place for so long after waiting; a fourth of it is prefill."""
         with self.admission.admit(None) as place:
-            self.now += busy_s + queue_s
-            place.ended(int(queue_s * 1e9))
+            self.now += queue_s + busy_s / 4
+            place.first_token()
+            self.now += busy_s * 3 / 4
+            place.ended(int(busy_s / 4 * 1e9))
 
 
 def test_turns_within_the_places_never_wait() -> None:

@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 
-from sandbox.calls import Call, _current
+from sandbox.calls import Call, begin_call, end_call
 from sandbox.logs import JsonFormatter, TextFormatter
 
 SAID = "-".join(("sword", "fish"))  # in no line of source
@@ -25,11 +25,11 @@ def failed() -> logging.LogRecord:
 
 
 def test_a_line_of_json_holds_the_calls_id_and_the_events_fields() -> None:
-    token = _current.set(Call("/x/Turn", "request-1"))
+    token = begin_call(Call("/x/Turn", "request-1"))
     try:
         entry = json.loads(JsonFormatter().format(record(fields={"code": "OK", "ms": 1.5})))
     finally:
-        _current.reset(token)
+        end_call(token)
     assert entry["time"].endswith("+00:00")
     del entry["time"]
     assert entry == {

@@ -18,6 +18,8 @@ from trainer.regular_file import require_regular, shown_path, why_not_text
 Level = Literal["error", "warning", "info"]
 _LONGEST_LINE = 20_000
 _LONGEST_TEXT = 400
+# Another year is a damaged date; times before and after a believed one can be reckoned with.
+_FIRST_YEAR, _LAST_YEAR = 1980, 2200
 
 _DATED = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[-T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
@@ -216,6 +218,8 @@ def _with_near(lines: Iterator[LogLine]) -> Iterator[LogLine]:
 
 
 def _time(found: re.Match[str], year: int) -> datetime | None:
+    if not _FIRST_YEAR <= year <= _LAST_YEAR:
+        return None
     parts = found.groupdict()
     fraction = (parts.get("fraction") or "0").replace(".", "")
     micro = int(fraction[:6].ljust(6, "0"))

@@ -87,7 +87,7 @@ def _rank_events(
         for lane, index in enumerate(lanes_of(chosen.start, chosen.end)):
             tid += 1
             on_lane = chosen.where(index)
-            ends = nested_ends(on_lane.start, on_lane.end) if lane == _MOST_LANES - 1 else on_lane.end
+            ends = nested_ends(on_lane.start, on_lane.end) if lane == _MOST_LANES - 1 else None
             label = f"{key[0]} / {key[1]}" + (f" (lane {lane + 1})" if lane else "")
             yield from ((event, 0) for event in _row(pid, tid, label))
             yield from (
@@ -105,7 +105,7 @@ def _slice(pid: int, tid: int, name: str, start: int, duration: int) -> dict[str
 
 
 def _slices(
-    part: Slices, ends: Ints, pid: int, tid: int, shift: int, names: list[str], budget: int
+    part: Slices, ends: Ints | None, pid: int, tid: int, shift: int, names: list[str], budget: int
 ) -> Iterator[dict[str, Any]]:
     if budget and len(part) > budget:
         step = -(-len(part) // budget)
@@ -120,10 +120,11 @@ def _slices(
             )
             yield _slice(pid, tid, f"{last - at + 1} slices", start - shift, max(0, end - start))
         return
-    for start, end, whole, name in zip(part.start, ends, part.end, part.name, strict=True):
-        event = _slice(pid, tid, names[name], int(start) - shift, int(end - start))
-        if end != whole:
-            event["args"] = {"cut_us": int(whole - end) / 1e3}
+    kept = part.duration if ends is None else ends - part.start
+    for start, duration, whole, name in zip(part.start, kept, part.duration, part.name, strict=True):
+        event = _slice(pid, tid, names[name], int(start) - shift, int(duration))
+        if duration != whole:
+            event["args"] = {"cut_us": int(whole - duration) / 1e3}
         yield event
 
 

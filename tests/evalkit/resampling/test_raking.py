@@ -249,10 +249,14 @@ def test_floors_give_a_reason_instead_of_weights_that_mislead():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"bins": 1}, "bins: at least 2"),
+        ({"bins": 8.5}, "bins: a whole number"),
+        ({"bins": "8"}, "bins: a whole number"),
+        ({"cap": "10"}, "cap: a number above 1"),
+        ({"max_distance": None}, "max_distance: a share from 0 to below 1"),
+        ({"bins": 1}, "bins: a whole number from 2 on"),
         ({"cap": 1.0}, "cap: a number above 1"),
         ({"cap": math.nan}, "cap: a number above 1"),
-        ({"min_effective": 0}, "min_effective: at least 1"),
+        ({"min_effective": 0}, "min_effective: a number of texts from 1 on"),
         ({"max_uncovered": 1.0}, "max_uncovered: a share"),
         ({"method": "magic"}, "method: raking or classifier"),
     ],

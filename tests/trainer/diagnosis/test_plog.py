@@ -8,6 +8,7 @@ import pytest
 
 from evalkit.errors import InputError
 from trainer.diagnosis.plog import LogLine, parse_time, rank_of, read_log
+from trainer.diagnosis.spikes import diagnose_spikes
 
 
 def lines(tmp_path: Path, text: str, name: str = "run.log") -> tuple[LogLine, ...]:
@@ -107,3 +108,14 @@ def test_the_elastic_agents_prefix_has_no_bracket_and_no_year(tmp_path):
     assert [(str(line.time), line.level, line.year_inferred) for line in lines[1:]] == [
         ("2026-02-13 12:07:20.086000", "error", True)
     ]
+
+
+@pytest.mark.parametrize("date", ["0001-01-01 00:00:00", "9999-12-31 23:59:59", "2026-02-31 10:00:00"])
+def test_a_date_that_no_log_has_is_no_time(tmp_path, date):
+    """Found by changing bytes of real logs at random: half an hour before the year 1 can't be reckoned."""
+    assert parse_time(f"{date} step") is None
+    path = tmp_path / "run.log"
+    path.write_text(
+        "".join(f"{date} iter {n}: loss {9.0 if n == 30 else 2.5}, time 3ms\n" for n in range(40))
+    )
+    assert diagnose_spikes([path], [path]).logs[0].steps[0].time is None

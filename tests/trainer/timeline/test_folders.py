@@ -66,3 +66,13 @@ def test_the_quarantine_in_lines_for_a_terminal(tmp_path):
 def test_paths_may_be_texts(tmp_path):
     run = write_run(tmp_path / "run", 1)
     assert analyse(str(run)).to_json() == analyse(run).to_json()
+
+
+def test_a_step_table_with_absurd_ticks(tmp_path):
+    """Found by changing bytes of real files at random: 64 bits of nanoseconds didn't hold them."""
+    head = "step_num,start_point,end_point,total,fp_point,bp_point,iteration_interval,fp_and_bp,tail"
+    rows = "1,99999999999999999999999,999999999999999999999999,1,1,1,5,1,1\n2,100,300,200,1,1,5,1,1\n"
+    (tmp_path / "step_trace_raw_0_detail_time.csv").write_text(f"{head}\n{rows}")
+    analysis = analyse(tmp_path)
+    assert [mark.step for mark in analysis.ranks[0].steps] == [2]
+    assert analysis.recording.quarantine.count("malformed_row") == 1
