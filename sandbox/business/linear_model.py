@@ -1,7 +1,8 @@
 """A fitted scikit-learn text pipeline as plain arrays, so that one prediction costs about 0.1 ms instead of 0.8.
 
-Artefacts are scikit-learn pipelines of a TfidfVectorizer with one of our feature functions and a multinomial
-LogisticRegression, stored by skops (no pickle): only the types of an allow-list are loaded.
+Artefacts are scikit-learn pipelines of a TfidfVectorizer with one of our feature functions and a linear classifier
+(multinomial LogisticRegression, or LinearSVC), stored by skops (no pickle): only the types of an allow-list are loaded.
+The classifier's weights are calibrated: the softmax of its scores is the probability.
 """
 
 from collections import Counter
@@ -14,13 +15,16 @@ import numpy as np
 import numpy.typing as npt
 
 from evalkit.errors import InputError
-from sandbox.business.features import intent_features, satisfaction_features
+from sandbox.business.features import intent_features, satisfaction_features, word_features
 
 Float64 = npt.NDArray[np.float64]
 
+_KINDS = (("TfidfVectorizer", "LogisticRegression"), ("TfidfVectorizer", "LinearSVC"))
+
 # Beyond what skops trusts by itself (scikit-learn's estimators, numpy arrays, plain containers).
 TRUSTED_TYPES = tuple(
-    f"{function.__module__}.{function.__qualname__}" for function in (intent_features, satisfaction_features)
+    f"{function.__module__}.{function.__qualname__}"
+    for function in (intent_features, satisfaction_features, word_features)
 )
 
 
@@ -87,12 +91,14 @@ class LinearTextModel:
         return np.asarray(exponentials / exponentials.sum(), np.float64)
 
 
-def load_linear_model(path: Path, features: Callable[[Any], list[str]], fit_command: str) -> LinearTextModel:
+def load_linear_model(
+    path: Path, features: Sequence[Callable[[Any], list[str]]], fit_command: str
+) -> LinearTextModel:
     """Load an artefact.
 
     Args:
         path: the .skops file.
-        features: the feature function that this kind of artefact must use.
+        features: the feature functions that this kind of artefact may use.
         fit_command: what makes such a file, for the message.
 
     Raises:
@@ -116,7 +122,7 @@ def load_linear_model(path: Path, features: Callable[[Any], list[str]], fit_comm
         ) from None
     except Exception as error:  # a damaged archive fails in many ways inside zipfile, json, numpy and skops
         raise InputError(f"{path}: can't be read ({type(error).__name__}: {error}); {advice}") from None
-    if _steps(pipeline) != ("TfidfVectorizer", "LogisticRegression") or pipeline[0].analyzer is not features:
+    if _steps(pipeline) not in _KINDS or pipeline[0].analyzer not in features:
         raise InputError(f"{path}: not an artefact of this kind; {advice}")
     return LinearTextModel.from_pipeline(pipeline)
 
