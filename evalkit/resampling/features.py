@@ -119,16 +119,33 @@ def feature_matrix(features: Sequence[Feature], texts: Sequence[str]) -> FloatAr
     """Every feature of every text, shape (texts, features).
 
     Raises:
-        InputError: a feature isn't a finite number.
+        InputError: names the feature: it failed, gave fewer or more numbers than texts, or no finite number.
     """
     matrix = np.empty((len(texts), len(features)))
     for column, feature in enumerate(features):
-        values = feature.measure(texts) if texts else []
-        for text, value in zip(texts, values, strict=True):
-            if not math.isfinite(value):
-                raise InputError(f"{feature.name}: gave {value} for {text!r:.60}; a finite number is needed")
-        matrix[:, column] = values
+        matrix[:, column] = _values(feature, texts) if texts else []
     return matrix
+
+
+def _values(feature: Feature, texts: Sequence[str]) -> list[float]:
+    """One number a text, whatever the user's function gives."""
+    try:
+        found = list(feature.measure(texts))
+    except InputError:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{feature.name}: failed with {reason:.200}") from None
+    if len(found) != len(texts):
+        raise InputError(
+            f"{feature.name}: gave {len(found)} numbers for {len(texts)} texts; one a text is needed"
+        )
+    for text, value in zip(texts, found, strict=True):
+        if not isinstance(value, int | float | np.number | np.bool_) or not math.isfinite(value):
+            raise InputError(
+                f"{feature.name}: gave {value!r:.60} for {text!r:.60}; a finite number is needed"
+            )
+    return [float(value) for value in found]
 
 
 def _entities(text: str, glossary: Glossary | None) -> int:

@@ -7,7 +7,7 @@ import numpy as np
 
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import FloatArray
-from evalkit.resampling.bins import Bins, CodeArray, joint_shares, shift_p_value, total_variation
+from evalkit.resampling.bins import Bins, CellCounts, CodeArray, joint_shares, shift_p_value, total_variation
 from evalkit.resampling.density_ratio import density_ratio
 from evalkit.resampling.draw import draw
 from evalkit.resampling.raking import rake
@@ -106,8 +106,8 @@ def reweight(
 ) -> Reweighting:
     """Weights that make the validation set look like the target in its features.
 
-    Where the two don't differ beyond chance every text keeps the weight 1. Equal arguments give equal weights, so that
-    every rank of a training gets the same.
+    Where the two don't differ beyond chance every text keeps the weight 1. Equal arguments give equal weights, and the
+    order of the target's texts doesn't matter.
 
     Args:
         names: of the features.
@@ -123,12 +123,43 @@ def reweight(
         InputError: no feature, or no validation text.
     """
     settings = settings or ReweightingSettings()
+    bins = bins_of(names, validation, settings)
+    counts = CellCounts.of(bins.codes(target))
+    return reweight_to(bins, validation, counts, clusters=clusters, settings=settings, seed=seed, size=size)
+
+
+def bins_of(names: tuple[str, ...], validation: FloatArray, settings: ReweightingSettings) -> Bins:
+    """The bins in which a validation set is compared with any target.
+
+    Raises:
+        InputError: no feature, or no validation text.
+    """
     if not names or not len(validation):
         raise InputError("resample: at least one feature and one validation text are needed")
-    bins = Bins.of(names, validation, settings.bins)
-    codes, target_codes = bins.codes(validation), bins.codes(target)
+    return Bins.of(names, validation, settings.bins)
+
+
+def reweight_to(
+    bins: Bins,
+    validation: FloatArray,
+    counts: CellCounts,
+    *,
+    clusters: CodeArray | None,
+    settings: ReweightingSettings,
+    seed: int,
+    size: int | None,
+) -> Reweighting:
+    """The same from the target's counts, which is all that the weights depend on: not on the order of its texts.
+
+    Args:
+        bins: see `bins_of`.
+        counts: of the target's texts in these bins.
+        validation, clusters, settings, seed, size: see `reweight`.
+    """
+    names = bins.names
+    codes, target_codes = bins.codes(validation), counts.codes()
     cells, target_cells = bins.cells(codes), bins.cells(target_codes)
-    if not len(target):
+    if not len(target_codes):
         zeros = np.zeros(len(validation))
         unknown = dict.fromkeys(names, 1.0)
         return Reweighting(
@@ -141,7 +172,7 @@ def reweight(
         weights = np.ones(len(validation))
     elif settings.method == "raking":
         weights = rake(codes, wanted, settings.cap)
-    elif min(len(validation), len(target)) < _LEAST_TO_LEARN:
+    elif min(len(validation), len(target_codes)) < _LEAST_TO_LEARN:
         weights = np.zeros(len(validation))
     else:
         weights = density_ratio(codes, target_codes, settings.cap, seed)
@@ -159,7 +190,7 @@ def reweight(
         marginal_after=_distances(names, after, wanted),
         joint_before=total_variation(*joint_shares(cells, target_cells, plain)),
         joint_after=total_variation(*joint_shares(cells, target_cells, used)),
-        target_texts=len(target),
+        target_texts=len(target_codes),
         shift_p_value=chance,
     )
     return replace(result, problem=_problem(result, settings))

@@ -1,6 +1,7 @@
 """What is written of each evaluation, and where to."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ class EvaluationRecord:
         weights_sha256: of the measured parameters; None where the evaluation failed before.
         effective_sample_size, uncovered_mass: of a drift-aware validation, else None.
         error: why there is no result, else None.
+        problems: what else went wrong: a decision that can't be made, a function to save that failed, a sink that did (an
+            earlier record's, where this one is written).
         elapsed_ns: time of the evaluation.
     """
 
@@ -35,6 +38,7 @@ class EvaluationRecord:
     effective_sample_size: float | None = None
     uncovered_mass: float | None = None
     error: str | None = None
+    problems: tuple[str, ...] = ()
     elapsed_ns: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -69,6 +73,11 @@ def metric_entry(metric: MetricResult) -> dict[str, Any]:
         "signature": metric.signature,
         **{name: metric.details[name] for name in _ROBUSTNESS if name in metric.details},
     }
+
+
+def finite(value: float | None) -> float | None:
+    """A number that JSON can hold, else None."""
+    return None if value is None or not math.isfinite(value) else value
 
 
 class Sink(Protocol):

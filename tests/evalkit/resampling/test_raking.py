@@ -203,7 +203,8 @@ def test_the_classifier_finds_a_known_density_ratio():
     found = reweight(("x",), validation, target, settings=ReweightingSettings(method="classifier", cap=50))
     true = np.exp(validation[:, 0] - 0.5)
     middle = np.abs(validation[:, 0]) < 1.5
-    assert np.median(np.abs(np.log(found.weights[middle] / true[middle]))) < 0.15
+    # Within a bin, which holds an eighth of the texts, weights are equal: most of the difference is that.
+    assert np.median(np.abs(np.log(found.weights[middle] / true[middle]))) < 0.2
     assert found.marginal_after["x"] < found.marginal_before["x"] / 3
 
 
