@@ -15,6 +15,7 @@ from evalkit.scenario.flow import card_path
 from sandbox.business.examples import Example, distinct, read_intent_examples, read_satisfaction_examples
 from sandbox.business.features import normalise
 from sandbox.business.intent import OUT_OF_SCOPE
+from sandbox.business.linear_model import softmax
 from sandbox.business.recipes import (
     FOLDS,
     INTENT,
@@ -82,25 +83,22 @@ def _fit(
     # The matrices are small and sparse: more threads only wait for one another, for ten times the CPU time.
     with threadpool_limits(1):
         best, tried = choose(candidates, examples, quality)
-        temperature = _temperature(best.scores, best.truth)
-        measured = measure(best.labels, _softmax(best.scores / temperature), best.truth)
+        by_label = best.candidate.by_label
+        temperature = _temperature(best.scores, best.truth, none_of_these=by_label)
+        probabilities = softmax(best.scores / temperature, none_of_these=by_label)
+        measured = measure(best.labels, probabilities, best.truth)
         return _write(kind, best, tried, examples, data, out, rated, temperature, measured)
 
 
-def _temperature(scores: Float64, truth: Indices) -> float:
+def _temperature(scores: Float64, truth: Indices, *, none_of_these: bool) -> float:
     """The divisor of the scores that makes the unseen labels most likely (Guo et al. 2017)."""
     from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:
-        probabilities = _softmax(scores / np.exp(log_temperature))
+        probabilities = softmax(scores / np.exp(log_temperature), none_of_these=none_of_these)
         return float(-np.log(np.maximum(probabilities[np.arange(len(truth)), truth], 1e-300)).mean())
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
-
-
-def _softmax(scores: Float64) -> Float64:
-    exponentials = np.exp(scores - scores.max(1, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(1, keepdims=True), np.float64)
 
 
 def _macro_f1(labels: list[str], scores: Float64, truth: Indices) -> tuple[float, float]:
@@ -114,7 +112,7 @@ def _macro_f1(labels: list[str], scores: Float64, truth: Indices) -> tuple[float
 
 def _likelihood(labels: list[str], scores: Float64, truth: Indices) -> tuple[float, float]:
     """Mean log-probability of the true rating: the whole distribution is used, for the expected rating."""
-    found = np.log(np.maximum(_softmax(scores)[np.arange(len(truth)), truth], 1e-300))
+    found = np.log(np.maximum(softmax(scores, none_of_these=False)[np.arange(len(truth)), truth], 1e-300))
     return float(found.mean()), float(found.std() / np.sqrt(len(found)))
 
 

@@ -2,7 +2,9 @@
 
 Artefacts are scikit-learn pipelines of a TfidfVectorizer with one of our feature functions and a linear classifier
 (multinomial LogisticRegression, or LinearSVC), stored by skops (no pickle): only the types of an allow-list are loaded.
-The classifier's weights are calibrated: the softmax of its scores is the probability.
+The classifier's weights are calibrated: the softmax of its scores is the probability. A LinearSVC decides label by
+label, and its boundary is the score 0: it stands in the softmax as "none of these", so that a text which no label claims
+is probable under none, and the probabilities may add up to less than 1.
 """
 
 from collections import Counter
@@ -29,6 +31,18 @@ TRUSTED_TYPES = tuple(
 )
 
 
+def softmax(scores: Float64, *, none_of_these: bool) -> Float64:
+    """Probabilities of scores [items, labels]; with `none_of_these` a further score of 0 takes its share."""
+    highest = scores.max(axis=1, keepdims=True)
+    if none_of_these:
+        highest = np.maximum(highest, 0.0)
+    exponentials = np.exp(scores - highest)
+    total = exponentials.sum(axis=1, keepdims=True)
+    if none_of_these:
+        total = total + np.exp(-highest)
+    return np.asarray(exponentials / total, np.float64)
+
+
 @dataclass(frozen=True)
 class LinearTextModel:
     """Softmax over a linear map of weighted feature counts.
@@ -40,6 +54,7 @@ class LinearTextModel:
         scale: float64 [features], the inverse document frequency (1 where unused).
         weights: float64 [features, labels]; `bias`: float64 [labels].
         binary, sublinear, unit_length: how counts are weighted, as in TfidfVectorizer.
+        none_of_these: whether the score 0 stands for "none of these".
     """
 
     labels: tuple[str, ...]
@@ -51,14 +66,17 @@ class LinearTextModel:
     binary: bool
     sublinear: bool
     unit_length: bool
+    none_of_these: bool
 
     @classmethod
     def from_pipeline(cls, pipeline: Any) -> "LinearTextModel":
         """Take the arrays out of a fitted pipeline made by `sandbox fit`."""
         vectoriser, classifier = pipeline[0], pipeline[-1]
         weights, bias = classifier.coef_, classifier.intercept_
+        by_label = type(classifier).__name__ == "LinearSVC"
         if len(classifier.classes_) == 2:  # scikit-learn keeps one column: the second class against the first
-            weights, bias = np.vstack([np.zeros_like(weights), weights]), np.concatenate([[0.0], bias])
+            first = -1.0 if by_label else 0.0
+            weights, bias = np.vstack([first * weights, weights]), np.concatenate([first * bias, bias])
         columns = {str(feature): int(column) for feature, column in vectoriser.vocabulary_.items()}
         return cls(
             labels=tuple(str(label) for label in classifier.classes_),
@@ -70,6 +88,7 @@ class LinearTextModel:
             binary=vectoriser.binary,
             sublinear=vectoriser.sublinear_tf,
             unit_length=vectoriser.norm == "l2",
+            none_of_these=by_label,
         )
 
     def probabilities(self, item: Any) -> Float64:
@@ -100,8 +119,7 @@ class LinearTextModel:
         np.cumsum(lengths, out=bounds[1:])
         sparse = csr_matrix((values, rows, bounds), shape=(len(items), len(self.scale)))
         scores = sparse @ self.weights + self.bias
-        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True), np.float64)
+        return softmax(scores, none_of_these=self.none_of_these)
 
     def _counts(self, item: Any) -> "Counter[int]":
         columns = self.columns

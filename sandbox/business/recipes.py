@@ -33,6 +33,11 @@ class Candidate:
     classifier: Literal["logistic", "svm"]
     inverse_regularisation: float
 
+    @property
+    def by_label(self) -> bool:
+        """Whether each label is decided on its own, so that none may apply: see `sandbox.business.linear_model`."""
+        return self.classifier == "svm"
+
     def describe(self) -> dict[str, Any]:
         """For the model card."""
         return {
@@ -135,7 +140,9 @@ def _unseen(
     for train, test in folds:
         pipeline = candidate.pipeline(_taken).fit([features[index] for index in train], truth[train])
         found = np.asarray(pipeline.decision_function([features[index] for index in test]))
-        scores[test] = np.stack([np.zeros_like(found), found], 1) if found.ndim == 1 else found
+        if found.ndim == 1:  # of two labels, the second against the first
+            found = np.stack([-found if candidate.by_label else np.zeros_like(found), found], 1)
+        scores[test] = found
     return scores
 
 
