@@ -11,6 +11,7 @@ from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
 from evalkit.report.promotions import forced_notices, promotion_sentences
 from evalkit.report.reliability import ReliabilityCurve, reliability_curves
+from evalkit.report.resampling import drift_notice
 from evalkit.report.robustness import RobustnessBlock, robustness_blocks
 from evalkit.report.rules import SYMBOLS, RuleView, rule_views
 from evalkit.report.samples import SampleView, worst_samples
@@ -175,6 +176,9 @@ def _notices(source: ReportSource) -> Iterator[str]:
     unwatched = list(_unwatched_regressions(source))
     if unwatched:
         yield f"Clearly worse than the baseline, and no rule watches it: {', '.join(unwatched)}."
+    drift = drift_notice(source.results.metrics)
+    if drift is not None:
+        yield drift
     dialogues = source.context.dialogues
     if dialogues is not None and dialogues.satisfaction_error is not None:
         error = numbers.number(dialogues.satisfaction_error, None)
