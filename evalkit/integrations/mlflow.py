@@ -146,7 +146,9 @@ class MlflowTarget:
             self._client.log_artifact(run_id, str(manifest), "bundle")
         # Inside the run's artefacts: a server takes no other folder of this machine as a source.
         source = f"{self._client.get_run(run_id).info.artifact_uri}/bundle"
-        tags = {"model_digest": str(entry.model_digest), "bundle": str(entry.bundle), "action": entry.action}
+        tags = {"model_digest": str(entry.model_digest), "action": entry.action}
+        if entry.bundle is not None:
+            tags["bundle"] = entry.bundle
         return str(self._client.create_model_version(model, source, run_id=run_id, tags=tags).version)
 
     @contextmanager
