@@ -7,9 +7,10 @@ copied: a model version holds the bundle's manifest, and its tags name digest an
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +155,9 @@ class MlflowTarget:
     @contextmanager
     def _told(self) -> Iterator[None]:
         try:
-            yield
+            # Its client prints addresses of runs on stdout, which belongs to our own commands.
+            with redirect_stdout(sys.stderr):
+                yield
         except Exception as error:
             # Whatever a client, a server or a database driver of a third party raises: the verdict doesn't depend on it.
             line = " ".join(str(error).split())
