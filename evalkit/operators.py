@@ -9,6 +9,7 @@ import importlib.util
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from evalkit.errors import InputError
 
@@ -125,11 +126,11 @@ def _mindir_messages() -> ModuleType:
     return module
 
 
-def graph_operators(path: Path) -> frozenset[str]:
-    """The operator types that the MindIR at `path` uses, read without MindSpore.
+def read_mindir(path: Path) -> Any:
+    """The ModelProto in the MindIR at `path`, read without MindSpore.
 
     Raises:
-        InputError: the file isn't a MindIR, or keeps data outside itself.
+        InputError: the file isn't a MindIR.
     """
     from google.protobuf.message import DecodeError
 
@@ -138,6 +139,16 @@ def graph_operators(path: Path) -> frozenset[str]:
         model.ParseFromString(path.read_bytes())
     except DecodeError:
         raise InputError(f"{path}: not a MindIR graph; export the bundle again") from None
+    return model
+
+
+def graph_operators(path: Path) -> frozenset[str]:
+    """The operator types that the MindIR at `path` uses, read without MindSpore.
+
+    Raises:
+        InputError: the file isn't a MindIR, or keeps data outside itself.
+    """
+    model = read_mindir(path)
     graphs = [model.graph, *model.functions]
     if any(parameter.HasField("external_data") for graph in graphs for parameter in graph.parameter):
         raise InputError(

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from evalkit.chat import ChatRenderer, Message
+from sandbox.admission import Admission, Place
 from sandbox.business.features import RatedTurn
 from sandbox.business.flow import NOTHING_READ, BatchedFlow, UserReading
 from sandbox.domain import (
@@ -66,6 +67,7 @@ class Conversations:
         renderer: ChatRenderer | None,
         flow: BatchedFlow | None,
         limits: Limits,
+        admission: Admission | None = None,
     ) -> None:
         """Put the parts together.
 
@@ -75,43 +77,60 @@ class Conversations:
             renderer: turns messages into token ids; None for an engine that is asked with messages.
             flow: the business flow, or None.
             limits: bounds.
+            admission: says which turns are taken; made from the limits if None.
         """
         self._store = store
         self._engine = engine
         self._renderer = renderer
         self._flow = flow
         self._limits = limits
+        self._admission = admission or Admission(engine, limits.max_waiting_turns)
 
-    async def turn(self, turn: TurnInput) -> AsyncGenerator[TurnPiece, None]:
+    async def turn(
+        self, turn: TurnInput, owner: str = "", remaining_s: float | None = None
+    ) -> AsyncGenerator[TurnPiece, None]:
         """Run one turn and yield its reply piece by piece; the last piece carries the whole reply.
+
+        Args:
+            turn: what the caller asks for.
+            owner: whose sessions the caller may use, see Session.owner.
+            remaining_s: until the caller's deadline; None without one.
 
         Raises:
             SandboxError: whatever stands in the way, see sandbox.errors; the session is then as before.
         """
         arrived_ns = time.perf_counter_ns()
         self._limits.check_id("turn_id", turn.turn_id)
-        session = self._store.find(turn.session_id)
+        session = self._store.find(turn.session_id, owner)
         stored = session.stored_reply(turn.turn_id) if turn.turn_id else None
         if stored is not None:
-            yield TurnPiece(stored.text, stored.token_ids, stored)
+            yield TurnPiece(stored.text, stored.token_ids, stored, repeated=True)
             return
         with session.lock():
             self._store.require_open(session)
             self._limits.check_user_text(turn.user_text)
             self._limits.check_sampling(turn.sampling)
-            reading = await self._read(session, turn.user_text)
-            if reading.handover is not None and reading.handover.decided:
-                yield await self._hand_over(session, turn, reading, arrived_ns)
-                return
-            async with aclosing(self._answer(session, turn, reading, arrived_ns)) as pieces:
-                async for piece in pieces:
-                    yield piece
+            with self._admission.admit(remaining_s) as place:
+                reading = await self._read(session, turn.user_text)
+                if reading.handover is not None and reading.handover.decided:
+                    yield await self._hand_over(session, turn, reading, arrived_ns)
+                    return
+                async with aclosing(self._answer(session, turn, reading, arrived_ns, place)) as pieces:
+                    async for piece in pieces:
+                        yield piece
 
     async def _answer(
-        self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int
+        self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int, place: Place
     ) -> AsyncGenerator[TurnPiece, None]:
         prompt = self._prompt(session, turn.user_text, turn.sampling.max_new_tokens)
-        request = GenerationRequest(session.cache_key, prompt.ids, turn.sampling, messages=prompt.messages)
+        request = GenerationRequest(
+            session.cache_key,
+            prompt.ids,
+            turn.sampling,
+            session.tenant,
+            session.shared_tokens,
+            prompt.messages,
+        )
         text: list[str] = []
         ids: list[int] = []
         first_token_ns = 0
@@ -124,6 +143,7 @@ class Conversations:
                 if piece.end is None:
                     yield TurnPiece(piece.text, piece.token_ids)
                     continue
+                place.ended(piece.end.queue_ns)
                 generated = _Generated("".join(text), tuple(ids), first_token_ns, piece.end)
                 rating = await self._rate(session, turn, reading, generated.text)
                 reply = self._store_answer(session, turn, reading, rating, prompt, generated, arrived_ns)
@@ -255,13 +275,15 @@ class Conversations:
             ids = [*session.prompt_ids, *self._renderer.next_turn(last, user_text)]
         else:
             ids = self._renderer.opening(session.system_text, user_text)
+            session.shared_tokens = self._renderer.opening_head(session.system_text)
         while len(ids) > room and first < len(exchanges):
             first += 1
             ids = self._layout(session.system_text, exchanges[first:], user_text)
         if len(ids) > room:
             raise InvalidRequestError(
-                f"user_text: {len(ids)} tokens with the system text and the template, and {max_new_tokens} for the reply, don't"
-                f" fit into {self._limits.max_context_tokens}; shorten it or lower sampling.max_new_tokens"
+                f"{len(ids)} tokens with the system text and the template, and {max_new_tokens} for the reply, don't"
+                f" fit into {self._limits.max_context_tokens}; shorten it or lower sampling.max_new_tokens",
+                "user_text",
             )
         return Prompt(tuple(ids), first)
 

@@ -149,11 +149,15 @@ class TurnReply:
 
 @dataclass(frozen=True)
 class TurnPiece:
-    """A piece of a reply as it is generated; the last piece of a turn carries the whole `reply`."""
+    """A piece of a reply as it is generated; the last piece of a turn carries the whole `reply`.
+
+    `repeated` says that the reply isn't new: the same turn_id was answered before.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     reply: TurnReply | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True)

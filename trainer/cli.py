@@ -17,6 +17,7 @@ from evalkit.console import run, say
 from evalkit.errors import ExitCode, IncompleteError, InputError
 from evalkit.runs.interruption import terminable
 from trainer.doctor_cli import doctor
+from trainer.planning_cli import memory, screen
 from trainer.spikes_cli import spikes
 from trainer.timeline_cli import timeline
 
@@ -279,6 +280,8 @@ def _finite(value: float, option: str) -> float:
 
 
 cli.add_command(doctor)
+cli.add_command(memory)
+cli.add_command(screen)
 cli.add_command(spikes)
 cli.add_command(timeline)
 

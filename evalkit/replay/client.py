@@ -83,6 +83,10 @@ class SandboxClient:
 
     Only calls that may be repeated without harm are, see `evalkit.replay.retries`: reading ones, opening a session
     under the caller's id, closing, and turns with a `turn_id`.
+
+    Attributes:
+        address: as given.
+        retries: when to call again after a SandboxError, for callers of `stream_turn`.
     """
 
     def __init__(self, address: str, access: Access = Access(), *, retry_seed: int | None = None) -> None:  # noqa: B008
@@ -99,7 +103,7 @@ class SandboxClient:
         self.address = address
         self._channel, self._metadata = open_channel(address, access)
         self._stub = SandboxStub(self._channel)  # type: ignore[no-untyped-call]
-        self._retries = Retries(retry_seed)
+        self.retries = Retries(retry_seed)
 
     def __enter__(self) -> "SandboxClient":
         return self
@@ -170,7 +174,7 @@ class SandboxClient:
                 if number == 0 or fault_of(error).code != "ALREADY_EXISTS":
                     raise
 
-        self._retries.run(attempt)
+        self.retries.run(attempt)
 
     def turn(
         self,
@@ -205,7 +209,7 @@ class SandboxClient:
             assert stream.reply is not None
             return stream.reply
 
-        return self._retries.run(attempt) if turn_id else attempt(0)
+        return self.retries.run(attempt) if turn_id else attempt(0)
 
     def stream_turn(
         self, session_id: str, turn_id: str, user_text: str, sampling: Sampling, *, timeout_s: float
@@ -235,7 +239,7 @@ class SandboxClient:
         called(lambda: self._stub.CloseSession(request, timeout=_CONTROL_TIMEOUT_S, metadata=self._metadata))
 
     def _control(self, method: Any, request: Any) -> Any:
-        return self._retries.run(
+        return self.retries.run(
             lambda _: method(request, timeout=_CONTROL_TIMEOUT_S, metadata=self._metadata)
         )
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from evalkit.backends.base import DECLARED
 from evalkit.wire import sandbox_pb2 as pb
 
 
@@ -18,6 +19,13 @@ class ServerInfo:
     max_context_tokens: int
     max_turn_tokens: int
     version: str
+
+    @property
+    def identity(self) -> str:
+        """The model digest, or what the operator of a served model declares it to be; "" if neither is told."""
+        if self.model_digest or not self.declared_model:
+            return self.model_digest
+        return DECLARED + self.declared_model
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """A small in-process sandbox: sessions, idempotent turns and faults on demand, without a model."""
 
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -76,6 +78,7 @@ class FakeSandbox(SandboxServicer):
         self.requests: list[Any] = []
         self.generations = 0
         self.closed: list[str] = []
+        self.delay_s = 0.0
         self._lock = threading.Lock()
 
     def Describe(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -106,9 +109,20 @@ class FakeSandbox(SandboxServicer):
                 context.abort(refusal.code, refusal.details)
             session.replies[request.turn_id] = self._reply(session, request, answer)
         reply = session.replies[request.turn_id]
-        if reply.text:
-            yield pb.TurnChunk(text=reply.text, token_ids=reply.token_ids)
+        for word in re.findall(r"\s*\S+|\s+$", reply.text):
+            time.sleep(self.delay_s)
+            yield pb.TurnChunk(text=word, token_ids=[len(word.split()[0])] if word.strip() else [])
         yield pb.TurnChunk(reply=reply)
+
+    def GetSession(self, request: Any, context: Any) -> Any:  # noqa: N802
+        session = self.sessions[request.session_id]
+        turns = [
+            pb.TranscriptTurn(turn_id=key, user_text=text, reply=reply)
+            for text, (key, reply) in zip(session.texts, session.replies.items(), strict=True)
+        ]
+        return pb.SessionTranscript(
+            session_id=request.session_id, state=session.state, turns=turns, model_digest=self.model_digest
+        )
 
     def CloseSession(self, request: Any, context: Any) -> Any:  # noqa: N802
         self.closed.append(request.session_id)

@@ -26,9 +26,10 @@ _DATED = re.compile(
 _SHORT = re.compile(
     r"(?:ERROR|WARNING|INFO|DEBUG|CRITICAL) (?P<month>\d\d)-(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
 )
-# c10d: the month without a leading zero, so that W116 is 16 January and W1116 16 November.
+# c10d in brackets, the elastic agent at the start of the line. The month may lack its leading zero: W116 is
+# 16 January and W1116 16 November.
 _GLOG = re.compile(
-    r"\[(?P<level>[IWEF])(?P<month>\d{1,2}?)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+    r"(?:^|\[)(?P<level>[IWEF])(?P<month>\d{1,2}?)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:\.(?P<fraction>\d{1,9}))?"
 )
 _LEVEL = re.compile(r"\[(ERROR|CRITICAL|WARNING|INFO|EVENT|DEBUG)\]|\b(ERROR|CRITICAL|WARNING|INFO|DEBUG)\b")

@@ -94,3 +94,16 @@ def test_a_missing_file_is_an_input_error(tmp_path):
         read_log(tmp_path / "none.log")
     with pytest.raises(InputError):
         read_log(tmp_path)
+
+
+def test_the_elastic_agents_prefix_has_no_bracket_and_no_year(tmp_path):
+    path = tmp_path / "agent.log"
+    path.write_text(
+        "2026-02-13 12:07:00 INFO start\n"
+        "E0213 12:07:20.086000 870572 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1)\n"
+        "some text E0213 12:07:21 in the middle is no prefix\n"
+    )
+    lines = read_log(path).lines
+    assert [(str(line.time), line.level, line.year_inferred) for line in lines[1:]] == [
+        ("2026-02-13 12:07:20.086000", "error", True)
+    ]

@@ -1,0 +1,106 @@
+"""Liveness of dumped graphs: a small one by hand, real dumps in both formats."""
+
+from pathlib import Path
+
+import pytest
+
+from evalkit.errors import InputError
+from trainer.planning.graph_dump import Graph, Operation, read_graph
+from trainer.planning.static_plan import plan_graph
+
+IR = """\
+# IR entry: @main_1
+# Total subgraphs: 1
+# Params:
+%para1_x: <Tensor[Float32], (4, 64)> : [4, 64]
+%para2_w: <Ref[Tensor[Float32]], (64, 64), ref_key=w, is_parameter, is_inplace>  :  has_default
+
+subgraph @main_1() {
+  %0(CNode_1) = Load(%para2_w, UMonad[U]) cnode_attrs: {checkpoint: Bool(1)}
+      : (<Ref[Tensor[Float32]], (64, 64), ref_key=w, is_parameter, is_inplace>, <UMonad, NoShape>) -> (<Tensor[Float32], (64, 64)>)
+  %1(a) = PrimFunc_MatMul(%para1_x, %0, Bool(0), Bool(1)) primitive_attrs: {note: "(%9)"}
+      : (<Tensor[Float32], (4, 64)>, <Tensor[Float32], (64, 64)>, <Bool, NoShape>, <Bool, NoShape>) -> (<Tensor[Float32], (4, 64)>)
+      # Fullname with scope: (Default/layer/MatMul-op0)
+  %2(b) = PrimFunc_Tanh(%1)
+      : (<Tensor[Float32], (4, 64)>) -> (<Tensor[Float32], (4, 64)>)
+  %3(c) = PrimFunc_Exp(%2)
+      : (<Tensor[Float32], (4, 64)>) -> (<Tensor[Float32], (4, 64)>)
+  %4(d) = PrimFunc_Add(%3, %1)
+      : (<Tensor[Float32], (4, 64)>, <Tensor[Float32], (4, 64)>) -> (<Tensor[Float32], (4, 64)>)
+  %5(e) = MakeTuple(%4, %1)
+      : (<Tensor[Float32], (4, 64)>, <Tensor[Float32], (4, 64)>) -> (<Tuple[Tensor[Float32]*2], TupleShape((4, 64), (4, 64))>)
+  %6(f) = PrimFunc_AdamWeightDecay(%para2_w, %4)
+      : (<Ref[Tensor[Float32]], (64, 64), ref_key=w, is_parameter, is_inplace>, <Tensor[Float32], (4, 64)>) -> (<Tuple[Tensor[Float32]*3], TupleShape((64, 64), (64, 64), (64, 64))>)
+  %7(g) = UpdateState(UMonad[U], %5)
+      : (<UMonad, NoShape>, <Tuple[Tensor[Float32]*2], TupleShape((4, 64), (4, 64))>) -> (<UMonad, NoShape>)
+  %8(h) = Depend(%4, %7)
+      : (<Tensor[Float32], (4, 64)>, <UMonad, NoShape>) -> (<Tensor[Float32], (4, 64)>)
+  Return(%8)
+      : (<Tensor[Float32], (4, 64)>)
+}
+"""  # noqa: E501
+
+
+@pytest.fixture
+def small(tmp_path) -> Graph:
+    (tmp_path / "21_validate_0001.ir").write_text(IR)
+    return read_graph(tmp_path / "21_validate_0001.ir")
+
+
+def test_a_small_graph_by_hand(small):
+    """A tensor is 1 KiB. While Add runs its sum, Exp's result and the product live: 3 KiB; parameters and input 17 KiB."""
+    plan = plan_graph(small)
+    assert plan.plain.resident_bytes == 17 * 1024
+    assert plan.plain.peak_bytes == (17 + 3) * 1024
+    assert plan.plain.allocated_bytes == 4 * 1024
+    assert [tensor.kind for tensor in plan.plain.largest] == ["MatMul", "Tanh", "Exp"]
+    assert plan.plain.largest[0].scope == "Default/layer/MatMul-op0"
+
+
+def test_a_fused_chain_keeps_its_inputs_and_writes_only_its_end(small):
+    """Tanh and Exp feed one element-wise operation each; the product has two readers and stays."""
+    plan = plan_graph(small)
+    assert plan.fused == ("2", "3")
+    assert plan.saved_bytes == 2 * 1024
+    assert plan.after_fusion.peak_bytes == (17 + 2) * 1024
+
+
+def test_alignment_is_a_setting(small):
+    assert plan_graph(small, alignment_bytes=4096).plain.allocated_bytes == 4 * 4096
+
+
+def test_what_is_returned_lives_to_the_end():
+    operations = (
+        Operation("a", "MatMul", ("x",), 1000),
+        Operation("b", "MatMul", ("a",), 10),
+        Operation("c", "MatMul", ("b",), 500),
+    )
+    kept = Graph(Path("g"), operations, {"x": 8}, frozenset(), ("a", "c"), ())
+    freed = Graph(Path("g"), operations, {"x": 8}, frozenset(), ("c",), ())
+    assert plan_graph(kept, alignment_bytes=1).plain.peak_bytes == 8 + 1000 + 10 + 500
+    assert plan_graph(freed, alignment_bytes=1).plain.peak_bytes == 8 + 1000 + 10
+
+
+def test_unknown_sizes_and_called_graphs_are_named(tmp_path):
+    text = IR.replace("-> (<Tensor[Float32], (4, 64)>)\n  %3", "-> (<Tensor[Float32], (-1, 64)>)\n  %3")
+    text = text.replace("PrimFunc_Exp(%2)", "call @other_2(%2)")
+    (tmp_path / "g.ir").write_text(text)
+    plan = plan_graph(read_graph(tmp_path / "g.ir"))
+    assert plan.plain.unknown == ("2",) and plan.not_followed == ("other_2",)
+
+
+@pytest.mark.parametrize("content", ["", "nothing of the kind\n", IR.split("subgraph")[0]])
+def test_other_files_are_refused_in_one_line(tmp_path, content):
+    (tmp_path / "g.ir").write_text(content)
+    with pytest.raises(InputError, match=r"MS_DEV_SAVE_GRAPHS|validate"):
+        read_graph(tmp_path / "g.ir")
+    with pytest.raises(InputError, match="no such file"):
+        read_graph(tmp_path / "none.ir")
+
+
+def test_the_graph_of_an_exported_bundle(tiny_export):
+    """A MindIR with static shapes would give sizes; the dynamic one says which it doesn't know."""
+    graph = read_graph(tiny_export / "graphs" / "score.mindir")
+    plan = plan_graph(graph)
+    assert graph.parameters and plan.plain.resident_bytes > 16 * 1024
+    assert plan.plain.unknown
