@@ -270,6 +270,8 @@ def _digests(source: ReportSource) -> Iterator[tuple[str, str]]:
         yield "baseline model", source.baseline_results.model_digest
     if source.verdict is not None:
         yield "policy", source.verdict.policy_sha256
+    if source.signed_by is not None:
+        yield "signed by key (check it with evalkit verify --key)", source.signed_by
     for name, value in _flatten(source.plan):
         if name.rpartition(".")[2].endswith(("sha256", "digest")) and not name.endswith("model_digest"):
             yield name, value
