@@ -109,7 +109,7 @@ def _show_memory(report: "MemoryReport") -> None:
     for row in report.residuals:
         if row.measured_mib is not None:
             click.echo(
-                f"stage {row.stage} {row.term}: predicted {row.predicted_mib:,.0f}, measured {row.measured_mib:,.0f} MiB, "
+                f"stage {row.stage} {row.term} ({row.kind}): predicted {row.predicted_mib:,.0f}, measured {row.measured_mib:,.0f} MiB, "
                 f"residual {row.residual_mib:+,.0f} MiB"
             )
     if report.frontier is not None:

@@ -156,11 +156,12 @@ def _tables(report: MemoryReport, used: list[Term]) -> list[dict[str, Any]]:
             {
                 "title": "Against what was measured (MiB)",
                 "note": None,
-                "columns": ["term", "stage", "predicted", "measured", "residual", "error"],
+                "columns": ["term", "stage", "peak", "predicted", "measured", "residual", "error"],
                 "rows": [
                     [
                         row.term.replace("_", " "),
                         row.stage,
+                        row.kind,
                         f"{row.predicted_mib:,.0f}",
                         _or_unknown(row.measured_mib),
                         _or_unknown(row.residual_mib),
@@ -180,6 +181,7 @@ def _recompute_tables(report: MemoryReport) -> list[dict[str, Any]]:
         {
             "title": "Recomputation: the cheapest that fits",
             "note": "In how many of a stage's layers each tensor is computed again.",
+            "text": True,
             "columns": ["stage", "recompute"],
             "rows": [[f"stage {stage}", choice_text(choice)] for stage, choice in report.choices.items()],
         },

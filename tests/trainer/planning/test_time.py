@@ -56,8 +56,6 @@ def test_the_count_module_by_module_is_that_formula(sweep):
         cut = row.training.strategy
         rows = cut.data * cut.micro_batch_size * cut.micro_batches
         formula = model_flop(rows, 2048, row.shape.layers, row.shape.hidden_size, 250880, recompute=True)
-        if row.shape.layers % cut.pipeline:
-            continue
         counted = step_parts(row.shape, row.training, peak_tflops=1).flop * cut.devices
         # The head isn't recomputed, the formula's 96 says it were.
         assert counted == pytest.approx(formula, rel=0.012)
