@@ -92,7 +92,10 @@ def reconcile(stages: tuple[StageMemory, ...], measured: tuple[Measured, ...]) -
             raise InputError(
                 f"measured.terms_mib: {', '.join(sorted(unknown))}: not a term of this plan; it has {', '.join(terms)}"
             )
-        rows += [Residual(item.stage, term, item.kind, value, item.terms_mib.get(term)) for term, value in terms.items()]
+        rows += [
+            Residual(item.stage, term, item.kind, value, item.terms_mib.get(term))
+            for term, value in terms.items()
+        ]
     return rows
 
 

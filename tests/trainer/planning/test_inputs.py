@@ -27,7 +27,11 @@ def test_a_plan_and_changes_to_it(tmp_path):
     (tmp_path / "plan.yaml").write_text(PLAN)
     plan, shape = read_memory_file(tmp_path / "plan.yaml")
     assert plan.training.strategy.pipeline == 2 and shape.kv_head_count == 4
-    changes = ("training.strategy.model=2", "training.strategy.recompute={segments: 2}", "device.hccl_buffer_mib=100")
+    changes = (
+        "training.strategy.model=2",
+        "training.strategy.recompute={segments: 2}",
+        "device.hccl_buffer_mib=100",
+    )
     plan, _ = read_memory_file(tmp_path / "plan.yaml", changes)
     assert plan.training.strategy.model == 2 and plan.training.strategy.recompute.segments == 2
     assert plan.device.hccl_buffer_mib == 100 and plan.device.memory_gib == 8
@@ -36,13 +40,22 @@ def test_a_plan_and_changes_to_it(tmp_path):
 def test_a_hugging_face_configuration_by_file_folder_or_reference(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
     (tmp_path / "plan.yaml").write_text(PLAN.replace("{hidden_size", "{config: config.json} # {hidden_size"))
-    shapes = [read_memory_file(path)[1] for path in (tmp_path, tmp_path / "config.json", tmp_path / "plan.yaml")]
+    shapes = [
+        read_memory_file(path)[1] for path in (tmp_path, tmp_path / "config.json", tmp_path / "plan.yaml")
+    ]
     assert shapes[0] == shapes[1] == shapes[2]
     assert total_parameters(shapes[0]) == 7_615_616_512  # with the biases that no key of the file names
 
 
 def test_gpt2_and_its_tied_head(tmp_path):
-    config = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
+    config = {
+        "model_type": "gpt2",
+        "n_embd": 768,
+        "n_layer": 12,
+        "n_head": 12,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert total_parameters(read_memory_file(tmp_path)[1]) == 124_439_808
 

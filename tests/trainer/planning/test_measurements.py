@@ -1,6 +1,7 @@
 """Tables of runs and run folders, and the rows in them that can't be right."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_a_wrong_map_names_its_column(tmp_path):
 
 
 def test_broken_json_lines_are_named(tmp_path):
-    with pytest.raises(InputError, match="runs.jsonl:1: not a JSON object"):
+    with pytest.raises(InputError, match=r"runs\.jsonl:1: not a JSON object"):
         read_measurements(table(tmp_path, "[1]\n", "runs.jsonl"))
 
 
@@ -67,7 +68,7 @@ def test_a_run_of_our_own_is_a_measurement(tiny_run):
     row = read_measurements(tiny_run)[0]
     log = [json.loads(line) for line in (tiny_run / "log.jsonl").read_text().splitlines()]
     times = [record["elapsed_ns"] / 1e9 for record in log]
-    assert min(b - a for a, b in zip(times, times[1:], strict=False)) <= row.seconds < times[0]
+    assert min(b - a for a, b in pairwise(times)) <= row.seconds < times[0]
     assert row.training.sequence_length == 48 and row.shape.hidden_size == 16
 
 

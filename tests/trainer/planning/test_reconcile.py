@@ -25,14 +25,20 @@ def stages():
 
 def test_the_residual_of_each_term(stages):
     states = {"parameters": 3632.0, "optimizer": 21800.0}
-    rows = reconcile(stages, (Measured(peak_mib=55405, terms_mib=states), Measured(peak_mib=57400, kind="actual")))
+    rows = reconcile(
+        stages, (Measured(peak_mib=55405, terms_mib=states), Measured(peak_mib=57400, kind="actual"))
+    )
     total, *terms = [row for row in rows if row.kind == "used"]
-    assert total.term == "total" and total.residual_mib == pytest.approx(55405 - sum(t.predicted_mib for t in terms))
+    assert total.term == "total" and total.residual_mib == pytest.approx(
+        55405 - sum(t.predicted_mib for t in terms)
+    )
     by_name = {row.term: row for row in terms}
     assert by_name["optimizer"].residual_mib == pytest.approx(21800 - by_name["optimizer"].predicted_mib)
     # What nobody measured stays unknown: it isn't zero and isn't shared out.
     assert by_name["activations"].measured_mib is None and by_name["activations"].residual_mib is None
-    assert "fragmentation" not in by_name and any(r.term == "fragmentation" for r in rows if r.kind == "actual")
+    assert "fragmentation" not in by_name and any(
+        r.term == "fragmentation" for r in rows if r.kind == "actual"
+    )
 
 
 def test_a_stage_or_term_that_is_not_there_is_named(stages):
