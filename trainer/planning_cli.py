@@ -117,6 +117,8 @@ def _show_memory(report: "MemoryReport") -> None:
             click.echo(f"recompute {item.name}: {item.bytes_per_flop:.3g} bytes saved a FLOP")
         for stage, choice in report.choices.items():
             click.echo(f"stage {stage}: cheapest recomputation that fits: {choice_text(choice)}")
+    if report.hccl_buffer_advice_mib is not None:
+        say(f"HCCL_BUFFSIZE advised for these messages: {report.hccl_buffer_advice_mib} MiB")
     if report.graph is not None:
         click.echo(
             f"graph: peak {report.graph.plain.peak_bytes / 2**20:,.2f} MiB at {report.graph.plain.peak_at}; fused "

@@ -10,7 +10,7 @@ from tests.trainer.planning.public_runs import (
     read_sweep,
     training_52b,
 )
-from trainer.planning.calibration import first_stage_gib
+from trainer.planning.calibration import planned_gib
 from trainer.planning.doubts import find_doubts
 from trainer.planning.measurements import Measurement
 from trainer.planning.memory import kv_bytes_a_token, plan_inference, plan_training, state_bytes
@@ -69,7 +69,7 @@ def test_d35_activations_buffers_and_fragments_are_terms_of_their_own(traces):
     (row,) = read_sweep(traces, line="520")  # 8 rows a micro-batch: 76 GB
     weights, gradients, optimizer = state_bytes(row.training)
     states = (weights + gradients + optimizer) * total_parameters(row.shape) / 80 / 2**30
-    assert states < 0.3 * row.memory_gib and first_stage_gib(row) > 0.7 * row.memory_gib
+    assert states < 0.3 * row.memory_gib and planned_gib(row) > 0.7 * row.memory_gib
 
 
 def test_d35_full_recomputation_keeps_inputs_and_one_layer_alive():

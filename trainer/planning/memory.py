@@ -1,5 +1,6 @@
 """The memory plan: every term of every stage, for training and for inference."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -113,14 +114,13 @@ def plan_stages(shape: ModelShape, training: Training, device: DeviceMemory) -> 
     return tuple(_stage(shape, training, device, stage) for stage in wanted)
 
 
-def plan_inference(
-    shape: ModelShape, inference: Inference, device: DeviceMemory, parts: int = 1
-) -> tuple[StageMemory, ...]:
-    """The memory of one of `parts` ranks that generate with a KV cache: one "stage", one phase.
+def plan_inference(shape: ModelShape, inference: Inference, device: DeviceMemory) -> tuple[StageMemory, ...]:
+    """The memory of a rank that generates with a KV cache: one "stage", one phase.
 
     Raises:
         InputError: the model can't be cut like that.
     """
+    parts = inference.model
     strategy = Strategy(model=parts)
     check_divisible(shape, strategy)
     parameters = stage_parameters(shape, strategy, 0).total
@@ -175,6 +175,12 @@ def communicators(strategy: Strategy, shape: ModelShape, device: DeviceMemory) -
     degrees = (strategy.data, strategy.model, strategy.pipeline)
     tied = shape.tied_head and strategy.pipeline > 1
     return 1 + sum(degree > 1 for degree in degrees) + tied
+
+
+def hccl_buffer_advice_mib(shape: ModelShape, training: Training) -> int:
+    """The vendor's advice for HCCL_BUFFSIZE: one micro-batch's hidden states, rounded up to whole MiB."""
+    tokens = training.sequence_length * training.strategy.micro_batch_size
+    return math.ceil(tokens * shape.hidden_size * training.element_bytes / MIB)
 
 
 def peak_stage(stages: tuple[StageMemory, ...]) -> StageMemory:

@@ -11,6 +11,7 @@ from trainer.planning.accuracy import MEMORY
 from trainer.planning.memory import Term
 from trainer.planning.memory_report import MemoryReport, choice_text, shown_choices
 from trainer.planning.parameters import total_parameters
+from trainer.planning.recompute import Frontier
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # States blue, activations green, communication orange, the rest grey.
@@ -202,7 +203,9 @@ def _recompute_tables(report: MemoryReport) -> list[dict[str, Any]]:
         },
         {
             "title": "Recomputation: the frontier on the fullest stage",
-            "note": "Choices that no other one beats in both bytes and operations; a selection.",
+            "note": "Choices that no other one beats in both bytes and operations; the table holds a selection.",
+            "curve": _curve(report.frontier),
+            "text": True,
             "columns": ["layers that recompute", "MiB saved", "extra operations"],
             "rows": [
                 [
@@ -214,6 +217,22 @@ def _recompute_tables(report: MemoryReport) -> list[dict[str, Any]]:
             ],
         },
     ]
+
+
+def _curve(frontier: Frontier) -> dict[str, Any]:
+    """The frontier as a line: bytes saved to the right, extra operations upwards."""
+    choices = frontier.choices
+    most_bytes, most_share = choices[-1].saved_bytes or 1, choices[-1].extra_share or 1.0
+    step = max(1, len(choices) // 400)
+    points = [
+        f"{1000 * choice.saved_bytes / most_bytes:.1f},{100 - 100 * choice.extra_share / most_share:.2f}"
+        for choice in (*choices[::step], choices[-1])
+    ]
+    return {
+        "points": " ".join(points),
+        "right": f"{most_bytes / 2**20:,.0f} MiB saved",
+        "top": f"{100 * most_share:.1f} % more operations",
+    }
 
 
 def _graph_tables(report: MemoryReport) -> list[dict[str, Any]]:
