@@ -134,4 +134,6 @@ def fit_times(
         )
         for row, _ in timed
     ]
-    return fit_time_model(steps, [seconds for _, seconds in timed], parts)
+    return fit_time_model(
+        steps, [seconds for _, seconds in timed], parts, rows=[row.training.strategy.rows for row, _ in timed]
+    )

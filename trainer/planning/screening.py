@@ -245,7 +245,7 @@ def _screened(
     )
     seconds = predict_seconds(cluster, training, shape, parts, model)
     total = sum(seconds.values())
-    tokens = strategy.data * strategy.micro_batches * strategy.micro_batch_size * training.sequence_length
+    tokens = strategy.rows * training.sequence_length
     return Screened(
         strategy=strategy,
         memory_gib=memory_mib / 1024,

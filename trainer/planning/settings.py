@@ -68,6 +68,11 @@ class Strategy(Strict):
         """How many devices train together."""
         return self.data * self.model * self.pipeline
 
+    @property
+    def rows(self) -> int:
+        """Rows of a step, over all replicas."""
+        return self.data * self.micro_batches * self.micro_batch_size
+
     def stage_layers(self, layers: int) -> tuple[int, ...]:
         """Layers of each stage.
 
