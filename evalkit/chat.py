@@ -86,6 +86,15 @@ class ChatRenderer:
         prefix = [] if self._tokenizer.prefix_token is None else [self._tokenizer.prefix_token]
         return prefix + self._encode_all(self._render(messages, add_generation_prompt=True), messages)
 
+    def opening_head(self, system_text: str | None) -> int:
+        """How many leading ids of `opening` hold nothing of what the user says: prefix token, system text, template."""
+        messages = [Message("user", "x")]
+        if system_text:
+            messages.insert(0, Message("system", system_text))
+        text = self._render(messages, add_generation_prompt=True)
+        head, _, _ = text.partition(f"{_OPEN}{len(messages) - 1}{_CLOSE}")
+        return (self._tokenizer.prefix_token is not None) + len(self._encode_all(head, messages))
+
     def next_turn(self, reply_ids: Sequence[int], user_text: str) -> list[int]:
         """Ids to append for one more user turn after a reply.
 

@@ -5,9 +5,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from evalkit.cli_data import import_command, ingest
 from evalkit.console import progress_bars, run, say
 from evalkit.errors import ExitCode, InputError
 from evalkit.output import exit_code, print_json, show_outcome, show_rules
+from evalkit.registry_cli import mlflow_target, registry_commands, tell_mlflow
+from evalkit.seal_cli import seal_commands
 
 if TYPE_CHECKING:
     from evalkit.backends.choice import BackendName
@@ -39,7 +42,7 @@ def cli() -> None:
 @cli.command("run")
 @click.argument("scenario", type=_PATH)
 @click.option("--model", type=_PATH, help="Bundle to measure, instead of the scenario's.")
-@click.option("--baseline", help="Bundle to compare with, instead of the scenario's.")
+@click.option("--baseline", metavar="BUNDLE|alias:NAME", help="Compare with it, instead of the scenario's.")
 @click.option("--out", type=_PATH, help="Run folder to create  [default: runs/NAME-TIME].")
 @click.option(
     "--sandbox", metavar="ADDR", help="Replay the candidate's dialogues against this running sandbox."
@@ -47,6 +50,7 @@ def cli() -> None:
 @click.option("--tokens", is_flag=True, help="Keep per-token statistics (tokens.parquet).")
 @_BACKEND
 @_NO_CACHE
+@click.option("--mlflow", metavar="URI", help="Log metrics and reports to this MLflow too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def run_command(
     scenario: Path,
@@ -57,20 +61,22 @@ def run_command(
     tokens: bool,
     backend: "BackendName",
     no_cache: bool,
+    mlflow: str | None,
     as_json: bool,
 ) -> int:
     """Measure candidate and baseline, compare, judge, report."""
     from evalkit.runs.orchestrate import RunRequest, run_scenario
+    from evalkit.runs.recording import record_run
     from evalkit.scenario.loader import load_scenario
 
-    if baseline is not None and baseline.startswith("alias:"):
-        raise InputError(
-            f"--baseline {baseline}: aliases need a registry, which this version lacks; name a bundle folder"
-        )
+    # Looked for before the long part.
+    target = None if mlflow is None else mlflow_target(mlflow)
+    alias = None if baseline is None or not baseline.startswith("alias:") else baseline.removeprefix("alias:")
     request = RunRequest(
         scenario=load_scenario(scenario),
         candidate=model,
-        baseline=None if baseline is None else Path(baseline),
+        baseline=None if baseline is None or alias is not None else Path(baseline),
+        baseline_alias=alias,
         out=out,
         sandbox_address=sandbox,
         keep_tokens=tokens,
@@ -79,6 +85,9 @@ def run_command(
     )
     with progress_bars() as progress:
         outcome = run_scenario(request, progress)
+    record_run(outcome.folder)
+    if target is not None:
+        tell_mlflow(target, outcome.folder)
     return show_outcome(outcome, as_json)
 
 
@@ -91,10 +100,12 @@ def run_command(
 def resume(run_folder: Path, sandbox: str | None, as_json: bool) -> int:
     """Finish an interrupted run; refused if model, data, flow or code changed."""
     from evalkit.runs.folder import RunFolder
+    from evalkit.runs.recording import record_run
     from evalkit.runs.resume import resume_run
 
     with progress_bars() as progress:
         outcome = resume_run(RunFolder(run_folder), progress, sandbox)
+    record_run(outcome.folder)
     return show_outcome(outcome, as_json)
 
 
@@ -104,9 +115,12 @@ def resume(run_folder: Path, sandbox: str | None, as_json: bool) -> int:
 def rescore(run_folder: Path, as_json: bool) -> int:
     """Compute a run's metrics again from its evidence, without the model; seal, judge and report again."""
     from evalkit.runs.folder import RunFolder
+    from evalkit.runs.recording import record_run
     from evalkit.runs.rescore import rescore as rescore_run
 
-    return show_outcome(rescore_run(RunFolder(run_folder)), as_json)
+    outcome = rescore_run(RunFolder(run_folder))
+    record_run(outcome.folder)
+    return show_outcome(outcome, as_json)
 
 
 @cli.command()
@@ -152,6 +166,11 @@ def score(
         results = score_file(
             model, data, out, asked, tokens, progress, backend, keep_logits=logits, use_cache=not no_cache
         )
+    if out is not None:
+        from evalkit.runs.folder import RunFolder
+        from evalkit.runs.recording import record_run
+
+        record_run(RunFolder(out))
     if as_json:
         print_json(results.to_dict())
     else:
@@ -172,12 +191,14 @@ def judge(run_folder: Path, baseline: Path | None, policy: Path | None, as_json:
     from evalkit.gate.policy import load_policy
     from evalkit.runs.folder import RunFolder
     from evalkit.runs.judging import judge_run, store_verdict
+    from evalkit.runs.recording import record_run
 
     folder = RunFolder(run_folder)
     verdict = judge_run(folder, None if policy is None else load_policy(policy), baseline)
     if baseline is None:
         # Against another run's evidence the verdict isn't a fact of this folder, so it is printed, not kept.
         store_verdict(folder, verdict)
+        record_run(folder)
         if folder.reports.is_dir():
             say(
                 f"the reports show the verdict before this one; `evalkit report {run_folder}` writes them again"
@@ -226,24 +247,6 @@ def report(run_folder: Path, formats: str) -> None:
         raise InputError(f"--format {formats}: choose from {', '.join(_FORMATS)}")
     for path in write_reports(RunFolder(run_folder), wanted).values():
         click.echo(f"report: {path}")
-
-
-@cli.command()
-@click.argument("run_folder", metavar="RUN", type=_PATH)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def verify(run_folder: Path, as_json: bool) -> int:
-    """Check the seal, recompute results, comparison and verdict, say what differs."""
-    from evalkit.runs.folder import RunFolder
-    from evalkit.runs.verify import verify as verify_run
-
-    differences = verify_run(RunFolder(run_folder))
-    if as_json:
-        print_json({"verified": not differences, "differences": [str(item) for item in differences]})
-    else:
-        for item in differences:
-            click.echo(f"differs: {item}")
-        click.echo("verified: no" if differences else "verified: yes")
-    return int(ExitCode.FAIL if differences else ExitCode.OK)
 
 
 @cli.command("cache")
@@ -314,6 +317,14 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
     return int(ExitCode.INPUT if found.problems else ExitCode.OK)
 
 
+cli.add_command(import_command)
+cli.add_command(ingest)
+
+
 def main() -> None:
     """Entry point of the console script."""
     run(cli)
+
+
+for _command in (*registry_commands, *seal_commands):
+    cli.add_command(_command)

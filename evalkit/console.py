@@ -29,6 +29,10 @@ def run(group: click.Group, argv: Sequence[str] | None = None) -> NoReturn:
         code = _report(str(error), int(error.exit_code))
     except click.exceptions.Exit as error:
         code = error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        # A group without a command: its help, as a page and not on one line.
+        sys.stderr.write(f"{error.format_message()}\n")
+        code = int(ExitCode.INPUT)
     except click.ClickException as error:
         code = _report(error.format_message(), int(ExitCode.INPUT))
     except (click.Abort, KeyboardInterrupt):

@@ -63,7 +63,9 @@ class TextTokenizer:
         try:
             tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the library raises plain Exception for any broken file
-            raise InputError(f"{path}: not a tokenizer file ({error}); export the bundle again") from None
+            raise InputError(
+                f"{path}: not a tokenizer file ({error}); give an undamaged tokenizer.json of this model"
+            ) from None
         return cls(tokenizer, prefix_token=prefix_token, end_token=end_token, chat_template=chat_template)
 
     @cached_property

@@ -1,12 +1,15 @@
 """The command line of the sandbox. Heavy imports wait until a command runs."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
 from evalkit.console import run
+from sandbox.chat_command import chat
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -20,10 +23,29 @@ def cli() -> None:
     "--flow", type=_FOLDER, help="Flow folder: intent recogniser, hand-over policy, satisfaction predictor."
 )
 @click.option(
+    "--engine",
+    type=click.Choice(["mindir", "onnx"]),
+    help="Graphs to run. Default: onnx where the bundle has it and the device is a CPU, else mindir.",
+)
+@click.option(
     "--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 takes a free one."
 )
 @click.option(
     "--max-sessions", type=click.IntRange(min=1), default=64, show_default=True, help="Live sessions at most."
+)
+@click.option(
+    "--max-waiting",
+    type=click.IntRange(min=1),
+    default=64,
+    show_default=True,
+    help="Turns that may wait for a place in the batch; more are refused.",
+)
+@click.option(
+    "--idle-ttl-s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1800.0,
+    show_default=True,
+    help="An untouched session is forgotten after this time.",
 )
 @click.option(
     "--kv-mib",
@@ -39,20 +61,48 @@ def cli() -> None:
     show_default=True,
     help="Time for running turns after SIGTERM.",
 )
+@click.option("--tls-cert", type=_FILE, help="Certificate chain (PEM); needs --tls-key.")
+@click.option("--tls-key", type=_FILE, help="Private key of --tls-cert (PEM, no passphrase).")
+@click.option("--client-ca", type=_FILE, help="Clients must show a certificate of these authorities (PEM).")
+@click.option(
+    "--allow-plaintext", is_flag=True, help="Let --listen be reached from other machines without TLS."
+)
+@click.option(
+    "--tokens-file",
+    type=_FILE,
+    help="Lines TENANT:TOKEN or TENANT:sha256:HEX. Callers need a token; read again when it changes.",
+)
+@click.option("--reflection", is_flag=True, help="Describe the services to whoever asks (gRPC reflection).")
+@click.option("--metrics", metavar="HOST:PORT", help="Prometheus endpoint; port 0 takes a free one.")
+@click.option(
+    "--otlp",
+    metavar="URL",
+    help="Send traces to this OpenTelemetry collector (OTLP over gRPC). Default: OTEL_EXPORTER_OTLP_ENDPOINT.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Lines of the log on stderr.",
+)
+@click.option("--log-text", is_flag=True, help="Log what users and the model say. Off: no text in the log.")
 def serve(
-    bundle: Path, flow: Path | None, listen: str, max_sessions: int, kv_mib: int, grace_s: float
+    log_format: str, tls_cert: Path | None, tls_key: Path | None, client_ca: Path | None, **options: Any
 ) -> None:
     """Serve BUNDLE until SIGTERM; prints one JSON line when ready."""
     import asyncio
-    import logging
     import os
 
     # gRPC's own lines on stderr repeat what we report, in words for its developers; read when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from sandbox.server import ServeOptions, serve
+    from sandbox.logs import configure_logging
+    from sandbox.options import ServeOptions
+    from sandbox.server import serve
+    from sandbox.tls import TlsOptions
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(serve(ServeOptions(bundle, flow, listen, max_sessions, kv_mib, grace_s)))
+    configure_logging(log_format)
+    asyncio.run(serve(ServeOptions(tls=TlsOptions(tls_cert, tls_key, client_ca), **options)))
 
 
 @cli.command()
@@ -72,6 +122,9 @@ def fit(kind: str, data: Path, out: Path, rated: bool) -> None:
 
     card = (fit_intent if kind == "intent" else fit_satisfaction)(data, out, rated=rated)
     click.echo(card.summary())
+
+
+cli.add_command(chat)
 
 
 def main() -> None:

@@ -10,10 +10,20 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from evalkit.chat import ChatRenderer
+from evalkit.chat import ChatRenderer, Message
+from sandbox.admission import Admission, Place
 from sandbox.business.features import RatedTurn
-from sandbox.business.flow import NOTHING_READ, BusinessFlow, UserReading
-from sandbox.domain import FinishReason, SessionState, Timings, TurnInput, TurnPiece, TurnReply, Usage
+from sandbox.business.flow import NOTHING_READ, BatchedFlow, UserReading
+from sandbox.domain import (
+    FinishReason,
+    SatisfactionGuess,
+    SessionState,
+    Timings,
+    TurnInput,
+    TurnPiece,
+    TurnReply,
+    Usage,
+)
 from sandbox.engine.requests import Engine, GenerationEnd, GenerationRequest
 from sandbox.errors import InvalidRequestError
 from sandbox.limits import Limits
@@ -22,15 +32,21 @@ from sandbox.sessions import Exchange, Session, SessionStore
 
 @dataclass(frozen=True)
 class Prompt:
-    """Token ids of a conversation up to where the reply begins.
+    """A conversation up to where the reply begins: token ids, or messages for an engine that tokenises by itself.
 
     Attributes:
         ids: the token ids.
         first_exchange: index of the oldest exchange among them; those before were dropped.
+        messages: the messages.
     """
 
     ids: tuple[int, ...]
     first_exchange: int
+    messages: tuple[Message, ...] = ()
+
+
+# The predicted satisfaction, and the nanoseconds it took.
+Rating = tuple[SatisfactionGuess | None, int]
 
 
 @dataclass(frozen=True)
@@ -48,69 +64,90 @@ class Conversations:
         self,
         store: SessionStore,
         engine: Engine,
-        renderer: ChatRenderer,
-        flow: BusinessFlow | None,
+        renderer: ChatRenderer | None,
+        flow: BatchedFlow | None,
         limits: Limits,
+        admission: Admission | None = None,
     ) -> None:
         """Put the parts together.
 
         Args:
             store: the sessions.
             engine: generates replies.
-            renderer: turns messages into token ids.
+            renderer: turns messages into token ids; None for an engine that is asked with messages.
             flow: the business flow, or None.
             limits: bounds.
+            admission: says which turns are taken; made from the limits if None.
         """
         self._store = store
         self._engine = engine
         self._renderer = renderer
         self._flow = flow
         self._limits = limits
+        self._admission = admission or Admission(engine, limits.max_waiting_turns)
 
-    async def turn(self, turn: TurnInput) -> AsyncGenerator[TurnPiece, None]:
+    async def turn(
+        self, turn: TurnInput, owner: str = "", remaining_s: float | None = None
+    ) -> AsyncGenerator[TurnPiece, None]:
         """Run one turn and yield its reply piece by piece; the last piece carries the whole reply.
+
+        Args:
+            turn: what the caller asks for.
+            owner: whose sessions the caller may use, see Session.owner.
+            remaining_s: until the caller's deadline; None without one.
 
         Raises:
             SandboxError: whatever stands in the way, see sandbox.errors; the session is then as before.
         """
         arrived_ns = time.perf_counter_ns()
         self._limits.check_id("turn_id", turn.turn_id)
-        session = self._store.find(turn.session_id)
+        session = self._store.find(turn.session_id, owner)
         stored = session.stored_reply(turn.turn_id) if turn.turn_id else None
         if stored is not None:
-            yield TurnPiece(stored.text, stored.token_ids, stored)
+            yield TurnPiece(stored.text, stored.token_ids, stored, repeated=True)
             return
         with session.lock():
             self._store.require_open(session)
             self._limits.check_user_text(turn.user_text)
             self._limits.check_sampling(turn.sampling)
-            reading = self._read(session, turn.user_text)
-            if reading.handover is not None and reading.handover.decided:
-                yield self._hand_over(session, turn, reading, arrived_ns)
-                return
-            async with aclosing(self._answer(session, turn, reading, arrived_ns)) as pieces:
-                async for piece in pieces:
-                    yield piece
+            with self._admission.admit(remaining_s) as place:
+                reading = await self._read(session, turn.user_text)
+                if reading.handover is not None and reading.handover.decided:
+                    yield await self._hand_over(session, turn, reading, arrived_ns)
+                    return
+                async with aclosing(self._answer(session, turn, reading, arrived_ns, place)) as pieces:
+                    async for piece in pieces:
+                        yield piece
 
     async def _answer(
-        self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int
+        self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int, place: Place
     ) -> AsyncGenerator[TurnPiece, None]:
         prompt = self._prompt(session, turn.user_text, turn.sampling.max_new_tokens)
-        request = GenerationRequest(session.cache_key, prompt.ids, turn.sampling)
+        request = GenerationRequest(
+            session.cache_key,
+            prompt.ids,
+            turn.sampling,
+            session.tenant,
+            session.shared_tokens,
+            prompt.messages,
+        )
         text: list[str] = []
         ids: list[int] = []
         first_token_ns = 0
         async with self._engine.generate(request) as pieces:
             async for piece in pieces:
-                if not ids and piece.token_ids:
+                if not first_token_ns and (piece.token_ids or piece.text):
                     first_token_ns = time.perf_counter_ns() - arrived_ns
+                    place.first_token()
                 text.append(piece.text)
                 ids.extend(piece.token_ids)
                 if piece.end is None:
                     yield TurnPiece(piece.text, piece.token_ids)
                     continue
+                place.ended(piece.end.prefill_ns)
                 generated = _Generated("".join(text), tuple(ids), first_token_ns, piece.end)
-                reply = self._store_answer(session, turn, reading, prompt, generated, arrived_ns)
+                rating = await self._rate(session, turn, reading, generated.text)
+                reply = self._store_answer(session, turn, reading, rating, prompt, generated, arrived_ns)
                 yield TurnPiece(piece.text, piece.token_ids, reply)
 
     def _store_answer(
@@ -118,19 +155,20 @@ class Conversations:
         session: Session,
         turn: TurnInput,
         reading: UserReading,
+        rating: Rating,
         prompt: Prompt,
         generated: _Generated,
         arrived_ns: int,
     ) -> TurnReply:
-        session.exchanges.append(Exchange(turn.user_text, generated.token_ids))
-        session.prompt_ids = [*prompt.ids, *generated.token_ids]
-        session.first_exchange = prompt.first_exchange
         end = generated.end
+        session.exchanges.append(Exchange(turn.user_text, generated.token_ids, generated.text))
+        session.prompt_ids = [*prompt.ids, *generated.token_ids] if prompt.ids else []
+        session.first_exchange = prompt.first_exchange + end.dropped_turns
         usage = Usage(
-            prompt_tokens=len(prompt.ids),
+            prompt_tokens=len(prompt.ids) if prompt.ids else end.prompt_tokens,
             reused_tokens=end.reused_tokens,
-            generated_tokens=len(generated.token_ids),
-            dropped_turns=prompt.first_exchange,
+            generated_tokens=len(generated.token_ids) if prompt.ids else end.generated_tokens,
+            dropped_turns=session.first_exchange,
         )
         timings = Timings(
             queue_ns=end.queue_ns,
@@ -142,6 +180,7 @@ class Conversations:
             session,
             turn,
             reading,
+            rating,
             generated.text,
             generated.token_ids,
             end.finish_reason,
@@ -150,15 +189,17 @@ class Conversations:
             arrived_ns,
         )
 
-    def _hand_over(
+    async def _hand_over(
         self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int
     ) -> TurnPiece:
+        text = reading.handover_reply
+        rating = await self._rate(session, turn, reading, text)
+        # From here on nothing waits: a cancel finds the turn either undone or stored.
         session.state = SessionState.HANDED_OVER
         self._engine.release(session.cache_key)
-        text = reading.handover_reply
         timings = Timings(first_token_ns=time.perf_counter_ns() - arrived_ns)
         reply = self._store_reply(
-            session, turn, reading, text, (), FinishReason.HANDED_OVER, Usage(), timings, arrived_ns
+            session, turn, reading, rating, text, (), FinishReason.HANDED_OVER, Usage(), timings, arrived_ns
         )
         return TurnPiece(text, (), reply)
 
@@ -167,6 +208,7 @@ class Conversations:
         session: Session,
         turn: TurnInput,
         reading: UserReading,
+        rating: Rating,
         text: str,
         token_ids: tuple[int, ...],
         finish_reason: FinishReason,
@@ -174,15 +216,11 @@ class Conversations:
         timings: Timings,
         arrived_ns: int,
     ) -> TurnReply:
-        turn_index = len(session.turns)
-        satisfaction, satisfaction_ns = None, 0
-        if self._flow is not None:
-            rated = RatedTurn(turn.user_text, text, turn_index, reading.failed_turns)
-            satisfaction, satisfaction_ns = self._flow.rate(rated)
+        satisfaction, satisfaction_ns = rating
         reply = TurnReply(
             session_id=session.session_id,
             turn_id=turn.turn_id or secrets.token_hex(16),
-            turn_index=turn_index,
+            turn_index=len(session.turns),
             text=text,
             token_ids=token_ids,
             finish_reason=finish_reason,
@@ -209,11 +247,18 @@ class Conversations:
         self._store.touch(session)
         return reply
 
-    def _read(self, session: Session, user_text: str) -> UserReading:
+    async def _read(self, session: Session, user_text: str) -> UserReading:
         if self._flow is None:
             return NOTHING_READ
-        return self._flow.read(
+        return await self._flow.read(
             user_text, session.locale, session.failed_turns, session.last_intent, session.last_reply_empty
+        )
+
+    async def _rate(self, session: Session, turn: TurnInput, reading: UserReading, text: str) -> Rating:
+        if self._flow is None:
+            return None, 0
+        return await self._flow.rate(
+            RatedTurn(turn.user_text, text, len(session.turns), reading.failed_turns)
         )
 
     def _prompt(self, session: Session, user_text: str, max_new_tokens: int) -> Prompt:
@@ -222,26 +267,44 @@ class Conversations:
         The system text always stays. When turns are dropped the rest is laid out anew: texts of the user are encoded
         again (that is exact), generated ids are copied.
         """
-        room = self._limits.max_context_tokens - max_new_tokens
         exchanges, first = session.exchanges, session.first_exchange
+        if self._renderer is None:
+            return Prompt((), first, conversation_messages(session.system_text, exchanges[first:], user_text))
+        room = self._limits.max_context_tokens - max_new_tokens
         if exchanges:
             last = exchanges[-1].reply_ids
             ids = [*session.prompt_ids, *self._renderer.next_turn(last, user_text)]
         else:
             ids = self._renderer.opening(session.system_text, user_text)
+            session.shared_tokens = self._renderer.opening_head(session.system_text)
         while len(ids) > room and first < len(exchanges):
             first += 1
             ids = self._layout(session.system_text, exchanges[first:], user_text)
         if len(ids) > room:
             raise InvalidRequestError(
-                f"user_text: {len(ids)} tokens with the system text and the template, and {max_new_tokens} for the reply, don't"
-                f" fit into {self._limits.max_context_tokens}; shorten it or lower sampling.max_new_tokens"
+                f"{len(ids)} tokens with the system text and the template, and {max_new_tokens} for the reply, don't"
+                f" fit into {self._limits.max_context_tokens}; shorten it or lower sampling.max_new_tokens",
+                "user_text",
             )
         return Prompt(tuple(ids), first)
 
     def _layout(self, system_text: str, exchanges: Sequence[Exchange], user_text: str) -> list[int]:
+        assert self._renderer is not None
         users = [*(exchange.user_text for exchange in exchanges), user_text]
         ids = self._renderer.opening(system_text, users[0])
         for exchange, following in zip(exchanges, users[1:], strict=True):
             ids += [*exchange.reply_ids, *self._renderer.next_turn(exchange.reply_ids, following)]
         return ids
+
+
+def conversation_messages(
+    system_text: str, exchanges: Sequence[Exchange], user_text: str
+) -> tuple[Message, ...]:
+    """The conversation as messages: the system text where there is one, then user and assistant by turns."""
+    said = [
+        message
+        for exchange in exchanges
+        for message in (Message("user", exchange.user_text), Message("assistant", exchange.reply_text))
+    ]
+    system = [Message("system", system_text)] if system_text else []
+    return (*system, *said, Message("user", user_text))

@@ -89,7 +89,7 @@ class SatisfactionGuess:
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one turn.
+    """Tokens of one turn; None where the engine doesn't tell (a served model), which isn't 0.
 
     Attributes:
         prompt_tokens: length of the prompt, history included.
@@ -98,9 +98,9 @@ class Usage:
         dropped_turns: how many of the session's oldest turns the prompt no longer holds.
     """
 
-    prompt_tokens: int = 0
-    reused_tokens: int = 0
-    generated_tokens: int = 0
+    prompt_tokens: int | None = 0
+    reused_tokens: int | None = 0
+    generated_tokens: int | None = 0
     dropped_turns: int = 0
 
 
@@ -149,11 +149,15 @@ class TurnReply:
 
 @dataclass(frozen=True)
 class TurnPiece:
-    """A piece of a reply as it is generated; the last piece of a turn carries the whole `reply`."""
+    """A piece of a reply as it is generated; the last piece of a turn carries the whole `reply`.
+
+    `repeated` says that the reply isn't new: the same turn_id was answered before.
+    """
 
     text: str
     token_ids: tuple[int, ...]
     reply: TurnReply | None = None
+    repeated: bool = False
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,9 @@ class Drain:
             EngineUnavailableError: the server is draining.
         """
         if self._draining:
-            raise EngineUnavailableError("the server is shutting down; use another server")
+            raise EngineUnavailableError(
+                "the server is shutting down; use another server", reason="SHUTTING_DOWN"
+            )
         self._running += 1
         self._idle.clear()
         try:

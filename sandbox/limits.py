@@ -19,12 +19,13 @@ class Limits:
         max_sessions: live sessions (open or handed over).
         max_session_turns: finished turns of one session.
         idle_ttl_s: a session untouched for so long is forgotten.
-        max_context_tokens: prompt and reply together, the model's max_length.
+        max_context_tokens: prompt and reply together, the model's max_length; 0 for a served model that doesn't tell.
         max_turn_tokens: tokens generated in one turn.
         max_id_bytes: session_id, turn_id, tenant.
         max_user_bytes, max_system_bytes: UTF-8 size of the texts.
         max_stops, max_stop_bytes: number and UTF-8 size of stop strings.
         max_message_bytes: of one gRPC message, either way.
+        max_waiting_turns: turns that wait for a place in the engine's batch.
     """
 
     max_context_tokens: int
@@ -37,11 +38,12 @@ class Limits:
     max_stops: int = 8
     max_stop_bytes: int = 64
     max_message_bytes: int = 4 << 20
+    max_waiting_turns: int = 64
 
     @property
     def max_turn_tokens(self) -> int:
         """At most half of the context, so that a reply always leaves room for a prompt; never above 1024."""
-        return max(1, min(1024, self.max_context_tokens // 2))
+        return max(1, min(1024, self.max_context_tokens // 2)) if self.max_context_tokens else 1024
 
     @property
     def default_turn_tokens(self) -> int:
@@ -52,13 +54,13 @@ class Limits:
         """Check an identifier; empty is allowed here."""
         self._check_bytes(field, value, self.max_id_bytes)
         if not value.isprintable():
-            raise InvalidRequestError(f"{field}: holds a control character; use printable characters")
+            raise InvalidRequestError("holds a control character; use printable characters", field)
         return value
 
     def check_user_text(self, text: str) -> str:
         """Check what the user says: not empty, not only white space, within its size."""
         if not text.strip():
-            raise InvalidRequestError("user_text: is empty; send what the user says")
+            raise InvalidRequestError("is empty; send what the user says", "user_text")
         return self._check_bytes("user_text", text, self.max_user_bytes)
 
     def check_system_text(self, text: str) -> str:
@@ -68,31 +70,33 @@ class Limits:
     def check_locale(self, locale: str) -> str:
         """Check a locale; empty means English."""
         if locale and locale not in LOCALES:
-            raise InvalidRequestError(f"locale: {locale!r} is unknown; use one of {', '.join(LOCALES)}")
+            self.check_id("locale", locale)  # the message quotes it
+            raise InvalidRequestError(f"{locale!r} is unknown; use one of {', '.join(LOCALES)}", "locale")
         return locale or LOCALES[0]
 
     def check_sampling(self, sampling: Sampling) -> Sampling:
         """Check sampling settings whose defaults are already filled in."""
         if not 1 <= sampling.max_new_tokens <= self.max_turn_tokens:
             raise InvalidRequestError(
-                f"sampling.max_new_tokens: {sampling.max_new_tokens} is above the limit; use 1..{self.max_turn_tokens}"
+                f"{sampling.max_new_tokens} is above the limit; use 1..{self.max_turn_tokens}",
+                "sampling.max_new_tokens",
             )
         if not (math.isfinite(sampling.temperature) and sampling.temperature >= 0):
-            raise InvalidRequestError("sampling.temperature: must be a number of 0 or more")
+            raise InvalidRequestError("must be a number of 0 or more", "sampling.temperature")
         if not 0 < sampling.top_p <= 1:
-            raise InvalidRequestError("sampling.top_p: must lie in (0, 1]")
+            raise InvalidRequestError("must lie in (0, 1]", "sampling.top_p")
         if len(sampling.stop) > self.max_stops:
             raise InvalidRequestError(
-                f"sampling.stop: {len(sampling.stop)} strings; at most {self.max_stops} are allowed"
+                f"{len(sampling.stop)} strings; at most {self.max_stops} are allowed", "sampling.stop"
             )
         for stop in sampling.stop:
             if not stop:
-                raise InvalidRequestError("sampling.stop: an empty string would end every reply; remove it")
+                raise InvalidRequestError("an empty string would end every reply; remove it", "sampling.stop")
             self._check_bytes("sampling.stop", stop, self.max_stop_bytes)
         return sampling
 
     def _check_bytes(self, field: str, value: str, limit: int) -> str:
         size = len(value.encode())
         if size > limit:
-            raise InvalidRequestError(f"{field}: {size} bytes; at most {limit} are allowed")
+            raise InvalidRequestError(f"{size} bytes; at most {limit} are allowed", field)
         return value

@@ -1,4 +1,4 @@
-"""The server process: one event loop, the gRPC services, health, and an orderly end."""
+"""The server process: one event loop, the gRPC services, and an orderly end."""
 
 import asyncio
 import contextlib
@@ -6,135 +6,228 @@ import json
 import logging
 import signal
 import sys
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any
 
-import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+import grpc
+from grpc_health.v1 import health_pb2_grpc
 
 from evalkit.bundle import Bundle, load_bundle
 from evalkit.chat import ChatRenderer
 from evalkit.errors import InputError
 from evalkit.wire import sandbox_pb2_grpc
-from sandbox.business.flow import BusinessFlow
+from sandbox.admission import Admission
+from sandbox.business.flow import BatchedFlow, BusinessFlow
+from sandbox.calls import Context
 from sandbox.conversation import Conversations
 from sandbox.drain import Drain
 from sandbox.engine.kv_cache import KvShape
+from sandbox.engine.requests import Engine
 from sandbox.engine.supervisor import EngineState, EngineSupervisor
+from sandbox.health import NOT_SERVING, SERVING, Health
+from sandbox.interceptor import CallInterceptor
 from sandbox.limits import Limits
+from sandbox.metrics import NoMetrics, PrometheusMetrics
+from sandbox.options import ServeOptions
+from sandbox.port import bind, check_address, make_server
 from sandbox.service import SERVICE_NAME, SandboxService, ServerIdentity
 from sandbox.sessions import SessionStore
+from sandbox.status import errors_as_status
+from sandbox.tls import check_plaintext, server_credentials
+from sandbox.tokens import TokenFile
+from sandbox.tracing import tracing
 
 log = logging.getLogger(__name__)
 
-SERVING = health_pb2.HealthCheckResponse.SERVING
-NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-
+# Turns that the engine computes at once.
+_BATCH_ROWS = 32
 _SWEEP_INTERVAL_S = 10.0
 # Calls that are no turns (health watchers among them) get this long to end.
 _LAST_CALLS_S = 0.5
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """What `sandbox serve` was asked for.
-
-    Attributes:
-        bundle: bundle folder.
-        flow: flow folder, or None.
-        listen: HOST:PORT, port 0 for a free one.
-        max_sessions: live sessions at most.
-        kv_mib: budget of the engine's cache.
-        grace_s: how long turns may still run after SIGTERM.
-    """
-
-    bundle: Path
-    flow: Path | None
-    listen: str
-    max_sessions: int
-    kv_mib: int
-    grace_s: float
-
-
-class Health:
-    """grpc.health.v1: the server as a whole ("") and the sandbox service, NOT_SERVING unless the engine is ready."""
-
-    def __init__(self) -> None:
-        self.servicer = HealthServicer()
-        self._updates: set[asyncio.Task[None]] = set()
-
-    async def set(self, status: "health_pb2.HealthCheckResponse.ServingStatus.ValueType") -> None:
-        """Set the status of both names."""
-        for name in ("", SERVICE_NAME):
-            await self.servicer.set(name, status)
-
-    def follow_engine(self, state: EngineState) -> None:
-        """Show the engine's state."""
-        update = asyncio.create_task(self.set(SERVING if state is EngineState.READY else NOT_SERVING))
-        self._updates.add(update)
-        update.add_done_callback(self._updates.discard)
 
 
 async def serve(options: ServeOptions) -> None:
     """Serve until SIGTERM or SIGINT, then drain. Prints one JSON line when ready.
 
     Raises:
-        InputError: the bundle, the flow, the address or the cache budget can't be used.
+        InputError: an option, the bundle or the flow can't be used.
         EvalkitError: the engine died while loading.
     """
-    bundle = load_bundle(options.bundle)
-    limits = Limits(max_context_tokens=bundle.model.max_length, max_sessions=options.max_sessions)
-    flow = BusinessFlow.load(options.flow) if options.flow else None
-    _check_vocabulary(bundle)
-    renderer = ChatRenderer(bundle.tokenizer)
+    check_address(options.listen)
+    credentials = server_credentials(options.tls)
+    if credentials is None:
+        check_plaintext(options.listen, options.allow_plaintext)
+    tokens = TokenFile(options.tokens_file) if options.tokens_file else None
+    async with contextlib.AsyncExitStack() as stack:
+        await _Server(options, credentials, tokens, stack).run()
+
+
+class _Server:
+    """The parts of a running server; what has to end is put on the stack as it begins."""
+
+    def __init__(
+        self,
+        options: ServeOptions,
+        credentials: grpc.ServerCredentials | None,
+        tokens: TokenFile | None,
+        stack: contextlib.AsyncExitStack,
+    ) -> None:
+        self._options = options
+        self._stack = stack
+        bundle = load_bundle(options.bundle)
+        _check_vocabulary(bundle)
+        self._model_digest = bundle.model_digest
+        self._limits = Limits(
+            max_context_tokens=bundle.model.max_length,
+            max_sessions=options.max_sessions,
+            idle_ttl_s=options.idle_ttl_s,
+            max_waiting_turns=options.max_waiting,
+        )
+        flow = BusinessFlow.load(options.flow) if options.flow else None
+        self._health = Health([SERVICE_NAME])
+        self._engine, engine_name = make_engine(options, bundle, self._health.follow_engine)
+        self._store = SessionStore(self._limits, self._engine.release)
+        self._admission = Admission(self._engine, self._limits.max_waiting_turns)
+        self._drain = Drain()
+        self._tokens = tokens
+        self._metrics: NoMetrics | PrometheusMetrics = NoMetrics()
+        self._metrics_address: str | None = None
+        if options.metrics is not None:
+            self._metrics = PrometheusMetrics(_Gauges(self._store, self._admission, self._engine))
+            self._metrics_address, stop = self._metrics.serve(options.metrics)
+            stack.callback(stop)
+        conversations = Conversations(
+            self._store,
+            self._engine,
+            ChatRenderer(bundle.tokenizer),
+            BatchedFlow(flow) if flow else None,
+            self._limits,
+            self._admission,
+        )
+        identity = ServerIdentity(
+            model_digest=bundle.model_digest,
+            engine=engine_name,
+            flow_digest=flow.digest if flow else "",
+            version=version("evalkit"),
+        )
+        self._service = SandboxService(
+            identity, self._limits, self._store, conversations, self._drain, self._metrics, options.log_text
+        )
+        self._grpc = make_server(self._limits, self._interceptors())
+        self._address = self._add_services(credentials)
+
+    async def run(self) -> None:
+        """Start everything, serve, drain."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        if self._tokens is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
+            self._in_background(self._tokens.follow())
+        self._in_background(_sweep(self._store))
+        await self._health.set(NOT_SERVING)
+        await self._grpc.start()
+        self._stack.push_async_callback(self._grpc.stop, _LAST_CALLS_S)
+        self._stack.push_async_callback(self._engine.close)
+        if await _until_stopped(self._engine.start(), stop):
+            await self._health.set(SERVING)
+            self._say_ready()
+            await _until_stopped(self._engine.run(), stop)
+        await self._health.shut_down()
+        if not await self._drain.finish(self._options.grace_s):
+            log.warning("turns still running after %.1f s of grace are cancelled", self._options.grace_s)
+
+    def _interceptors(self) -> Sequence[Any]:
+        tokens = self._tokens
+
+        async def authenticate(context: Context) -> str:
+            assert tokens is not None
+            async with errors_as_status(context):
+                return tokens.tenant_of(context.invocation_metadata() or ())
+            raise AssertionError("a caller is known or the call has ended")
+
+        calls = CallInterceptor(authenticate if tokens else None, self._metrics)
+        traces = tracing(self._options.otlp)
+        if traces is None:
+            return [calls]
+        self._stack.callback(traces.close)
+        return [calls, traces.interceptor]
+
+    def _add_services(self, credentials: grpc.ServerCredentials | None) -> str:
+        server = self._grpc
+        sandbox_pb2_grpc.add_SandboxServicer_to_server(self._service, server)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health.servicer, server)
+        if self._options.reflection:
+            from grpc_reflection.v1alpha import reflection
+
+            names = [SERVICE_NAME, "grpc.health.v1.Health", reflection.SERVICE_NAME]
+            reflection.enable_server_reflection(names, server)
+        return bind(server, self._options.listen, credentials)
+
+    def _say_ready(self) -> None:
+        ready = {
+            "address": self._address,
+            "model_digest": self._model_digest,
+            "metrics": self._metrics_address,
+        }
+        sys.stdout.write(json.dumps(ready) + "\n")
+        sys.stdout.flush()
+
+    def _in_background(self, work: "asyncio._CoroutineLike[None]") -> None:
+        self._stack.callback(asyncio.create_task(work).cancel)
+
+
+class _Gauges:
+    """What the metrics read at a scrape; plain counts, safe to read from another thread."""
+
+    def __init__(self, store: SessionStore, admission: Admission, engine: Engine) -> None:
+        self._store = store
+        self._admission = admission
+        self._engine = engine
+
+    def active_sessions(self) -> int:
+        return len(self._store)
+
+    def requests(self) -> tuple[int, int]:
+        waiting = self._admission.waiting()
+        return max(0, self._admission.in_flight - waiting), waiting
+
+    def kv_cache_usage(self) -> float | None:
+        load = self._engine.load()
+        if load.kv_used_bytes is None or not load.kv_budget_bytes:
+            return None
+        return load.kv_used_bytes / load.kv_budget_bytes
+
+    def engine_restarts(self) -> int:
+        return self._engine.load().restarts
+
+
+def make_engine(
+    options: ServeOptions, bundle: Bundle, on_state: Callable[[EngineState], None]
+) -> tuple[EngineSupervisor, Callable[[], str]]:
+    """The engine, and what tells its kind once it runs.
+
+    Raises:
+        InputError: the bundle can't be run so, or the cache budget is too small.
+    """
     kv_bytes = _kv_budget(bundle, options.kv_mib)
-
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-
-    health_status = Health()
-    await health_status.set(NOT_SERVING)
-    engine = EngineSupervisor(options.bundle, kv_bytes, health_status.follow_engine)
-    store = SessionStore(limits, engine.release)
-    drain = Drain()
-    identity = ServerIdentity(
-        model_digest=bundle.model_digest,
-        engine="mindir",
-        flow_digest=flow.digest if flow else "",
-        version=version("evalkit"),
+    engine = EngineSupervisor(
+        options.bundle,
+        kv_bytes,
+        on_state,
+        engine=options.engine,
+        max_rows=_BATCH_ROWS,
+        # Admission bounds the queue; a burst that it let in stands in the engine's queue before it gets its rows.
+        max_waiting=_BATCH_ROWS + options.max_waiting,
     )
-    service = SandboxService(
-        identity, limits, store, Conversations(store, engine, renderer, flow, limits), drain
-    )
-
-    server = grpc.aio.server(options=_channel_options(limits))
-    sandbox_pb2_grpc.add_SandboxServicer_to_server(service, server)  # type: ignore[no-untyped-call]
-    health_pb2_grpc.add_HealthServicer_to_server(health_status.servicer, server)
-    address = _bind(server, options.listen)
-    await server.start()
-    sweeper = asyncio.create_task(_sweep(store))
-    try:
-        if await _until_stopped(engine.start(), stop):
-            await health_status.set(SERVING)
-            ready = {"address": address, "model_digest": bundle.model_digest, "metrics": None}
-            sys.stdout.write(json.dumps(ready) + "\n")
-            sys.stdout.flush()
-            await _until_stopped(engine.run(), stop)
-        await health_status.servicer.enter_graceful_shutdown()
-        if not await drain.finish(options.grace_s):
-            log.warning("turns still running after %.1f s of grace are cancelled", options.grace_s)
-    finally:
-        sweeper.cancel()
-        await engine.close()
-        await server.stop(_LAST_CALLS_S)
+    return engine, lambda: engine.engine or ""
 
 
-async def _until_stopped(work: "asyncio._CoroutineLike[None]", stop: asyncio.Event) -> bool:
+async def _until_stopped(work: Awaitable[None], stop: asyncio.Event) -> bool:
     """Run `work` until it ends (True, or its error) or the server is asked to stop (False)."""
-    tasks = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    tasks = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():
@@ -171,30 +264,3 @@ def _kv_budget(bundle: Bundle, kv_mib: int) -> int:
             f" {-(-needed // (1 << 20))}"
         )
     return kv_mib << 20
-
-
-def _channel_options(limits: Limits) -> list[tuple[str, int]]:
-    return [
-        ("grpc.max_receive_message_length", limits.max_message_bytes),
-        ("grpc.max_send_message_length", limits.max_message_bytes),
-        # A client whose machine vanished is noticed, and its turn cancelled, within 40 s.
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-        # Otherwise a second server could bind the same port and take half of the calls.
-        ("grpc.so_reuseport", 0),
-    ]
-
-
-def _bind(server: grpc.aio.Server, listen: str) -> str:
-    host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise InputError(f"--listen: {listen!r} isn't HOST:PORT; write for example 127.0.0.1:0")
-    try:
-        bound = server.add_insecure_port(listen)
-    except RuntimeError:
-        bound = 0
-    if not bound:
-        raise InputError(
-            f"--listen: can't listen on {listen}; the port is taken or the host isn't this machine's"
-        )
-    return f"{host}:{bound}"

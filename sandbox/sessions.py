@@ -7,7 +7,7 @@ between the check and the set, and the lock is taken before anything of the sess
 import itertools
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,13 +25,18 @@ from sandbox.limits import Limits
 
 _serial = itertools.count(1)
 
+# Who may see a session, and its id. Ids of different owners never meet.
+_Key = tuple[str, str]
+
 
 @dataclass(frozen=True)
 class Exchange:
-    """One user turn and the reply's token ids, as the prompt of later turns holds them."""
+    """One user turn and its reply, as the prompt of later turns holds them: by token ids, or by text where the engine
+    is asked with messages."""
 
     user_text: str
     reply_ids: tuple[int, ...]
+    reply_text: str = ""
 
 
 @dataclass
@@ -40,6 +45,8 @@ class Session:
 
     Attributes:
         session_id, tenant, system_text, locale: as opened.
+        owner: the tenant whose token opened it; "" on a server without tokens.
+        shared_tokens: how many leading prompt ids hold nothing that the user said.
         cache_key: names the session in the engine's cache; never used twice, even when a session_id is.
         exchanges: every finished turn that the model answered.
         prompt_ids: token ids of the conversation so far, the last reply included. They are the session's truth:
@@ -56,6 +63,8 @@ class Session:
     system_text: str
     locale: str
     touched_s: float
+    owner: str = ""
+    shared_tokens: int = 0
     cache_key: int = field(default_factory=lambda: next(_serial))
     state: SessionState = SessionState.OPEN
     exchanges: list[Exchange] = field(default_factory=list)
@@ -67,6 +76,11 @@ class Session:
     turns: list[TranscriptTurn] = field(default_factory=list)
     busy: bool = False
     _replies: dict[str, TurnReply] = field(default_factory=dict)
+
+    @property
+    def key(self) -> _Key:
+        """Where the store keeps it."""
+        return self.owner, self.session_id
 
     def stored_reply(self, turn_id: str) -> TurnReply | None:
         """The reply of a finished turn of this id."""
@@ -98,8 +112,8 @@ class Session:
 class SessionStore:
     """At most `max_sessions` live sessions, and as many closed ones whose transcript can still be read.
 
-    When it is full, the longest untouched session makes room: handed-over ones first, then open ones, never one with
-    a turn in flight.
+    When it is full, the longest untouched session of the owner who holds most makes room: handed-over ones first, then
+    open ones, never one with a turn in flight. So one tenant's sessions don't push out another's.
     """
 
     def __init__(
@@ -115,14 +129,14 @@ class SessionStore:
         self._limits = limits
         self._release = release
         self._clock = clock
-        self._live: OrderedDict[str, Session] = OrderedDict()  # least recently touched first
-        self._closed: OrderedDict[str, Session] = OrderedDict()
+        self._live: OrderedDict[_Key, Session] = OrderedDict()  # least recently touched first
+        self._closed: OrderedDict[_Key, Session] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def open(self, session_id: str, tenant: str, system_text: str, locale: str) -> Session:
-        """Open a session; an empty id gets a random one.
+    def open(self, session_id: str, tenant: str, system_text: str, locale: str, owner: str = "") -> Session:
+        """Open a session that only `owner` sees; an empty id gets a random one.
 
         Raises:
             InvalidRequestError, SessionExistsError: the id or a text can't be used.
@@ -133,27 +147,29 @@ class SessionStore:
         self._limits.check_system_text(system_text)
         locale = self._limits.check_locale(locale)
         self.sweep()
-        if session_id in self._live or session_id in self._closed:
+        session_id = session_id or secrets.token_hex(16)
+        if (owner, session_id) in self._live or (owner, session_id) in self._closed:
             raise SessionExistsError(
                 f"session_id: {session_id!r} exists already; choose another or leave it empty"
             )
         self._make_room()
-        session = Session(session_id or secrets.token_hex(16), tenant, system_text, locale, self._clock())
-        self._live[session.session_id] = session
+        session = Session(session_id, tenant, system_text, locale, self._clock(), owner)
+        self._live[session.key] = session
         return session
 
-    def find(self, session_id: str) -> Session:
-        """The session, closed ones included, marked as just used.
+    def find(self, session_id: str, owner: str = "") -> Session:
+        """The owner's session, closed ones included, marked as just used.
 
         Raises:
-            InvalidRequestError: empty id.
-            UnknownSessionError: no such session.
+            InvalidRequestError: empty or malformed id.
+            UnknownSessionError: no such session; another owner's looks the same.
         """
         if not session_id:
-            raise InvalidRequestError("session_id: is empty; send the id that OpenSession returned")
+            raise InvalidRequestError("is empty; send the id that OpenSession returned", "session_id")
+        self._limits.check_id("session_id", session_id)
         self.sweep()
         for sessions in (self._live, self._closed):
-            session = sessions.get(session_id)
+            session = sessions.get((owner, session_id))
             if session is not None:
                 self.touch(session)
                 return session
@@ -163,8 +179,8 @@ class SessionStore:
         """Start the session's idle time anew; a no-op for one that was forgotten meanwhile."""
         session.touched_s = self._clock()
         for sessions in (self._live, self._closed):
-            if sessions.get(session.session_id) is session:
-                sessions.move_to_end(session.session_id)
+            if sessions.get(session.key) is session:
+                sessions.move_to_end(session.key)
 
     def require_open(self, session: Session) -> None:
         """Check that the session takes another turn.
@@ -194,7 +210,7 @@ class SessionStore:
         with session.lock():
             session.state = SessionState.CLOSED
             self._forget(session)
-            self._closed[session.session_id] = session
+            self._closed[session.key] = session
             while len(self._closed) > self._limits.max_sessions:
                 self._closed.popitem(last=False)
 
@@ -207,7 +223,7 @@ class SessionStore:
                 if sessions is self._live:
                     self._forget(session)
                 else:
-                    del sessions[session.session_id]
+                    del sessions[session.key]
 
     def _make_room(self) -> None:
         if len(self._live) < self._limits.max_sessions:
@@ -215,11 +231,18 @@ class SessionStore:
         idle = [session for session in self._live.values() if not session.busy]
         if not idle:
             raise CapacityError(
-                f"all {self._limits.max_sessions} sessions have a turn in flight; try again later"
+                f"all {self._limits.max_sessions} sessions have a turn in flight; try again later",
+                reason="SESSIONS_FULL",
             )
-        handed_over = (session for session in idle if session.state is SessionState.HANDED_OVER)
-        self._forget(next(handed_over, idle[0]))
+        held = Counter(session.owner for session in self._live.values())
+        # The first of equals is the longest untouched: idle is in that order.
+        self._forget(
+            min(
+                idle,
+                key=lambda session: (-held[session.owner], session.state is not SessionState.HANDED_OVER),
+            )
+        )
 
     def _forget(self, session: Session) -> None:
-        del self._live[session.session_id]
+        del self._live[session.key]
         self._release(session.cache_key)

@@ -11,6 +11,7 @@ import click
 
 from evalkit.errors import ExitCode, InputError
 from evalkit.files import read_text, write_json_atomic
+from trainer.cli_paths import PATH
 from trainer.findings import Finding, report
 from trainer.regular_file import require_regular
 
@@ -23,8 +24,8 @@ def doctor() -> None:
 
 
 @doctor.command()
-@click.argument("first", type=click.Path(path_type=Path))
-@click.argument("second", type=click.Path(path_type=Path))
+@click.argument("first", type=PATH)
+@click.argument("second", type=PATH)
 @_JSON
 def evaluation(first: Path, second: Path, as_json: bool) -> None:
     """Whether the scores of two evaluations may be compared: FIRST and SECOND are run folders or descriptions."""
@@ -35,7 +36,7 @@ def evaluation(first: Path, second: Path, as_json: bool) -> None:
 
 
 @doctor.command("rank-table")
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=PATH, required=False)
 @click.option("--generate", is_flag=True, help="Write a table of template 1.0 instead of checking one.")
 @click.option(
     "--server",
@@ -44,9 +45,7 @@ def evaluation(first: Path, second: Path, as_json: bool) -> None:
     metavar="NAME=ADDRESS,ADDRESS",
     help="With --generate: a server and its device addresses, in the order of the device ids.",
 )
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="With --generate: the file to write; default: stdout."
-)
+@click.option("--out", type=PATH, help="With --generate: the file to write; default: stdout.")
 @_JSON
 def rank_table(
     file: Path | None, generate: bool, servers: tuple[str, ...], out: Path | None, as_json: bool
@@ -80,7 +79,7 @@ def rank_table(
 
 
 @doctor.command()
-@click.argument("file", type=click.Path(path_type=Path), required=False)
+@click.argument("file", type=PATH, required=False)
 @click.option(
     "--version",
     "versions",
@@ -118,7 +117,7 @@ def oom(text: str, as_json: bool) -> None:
 
 
 @doctor.command()
-@click.argument("folder", metavar="LOGDIR", type=click.Path(path_type=Path))
+@click.argument("folder", metavar="LOGDIR", type=PATH)
 @_JSON
 def distributed(folder: Path, as_json: bool) -> None:
     """Say why a distributed job failed, from the logs of its processes below LOGDIR."""
@@ -177,6 +176,8 @@ def _exists(text: str) -> bool:
 
 
 def _message(text: str) -> str:
+    if not text:
+        raise InputError("the message is empty; is a variable of the shell unset?")
     if text == "-":
         message = sys.stdin.read()
     elif _exists(text):

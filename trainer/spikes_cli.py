@@ -6,27 +6,28 @@ from pathlib import Path
 import click
 
 from evalkit.errors import InputError
+from trainer.cli_paths import PATH
 from trainer.doctor_cli import show
 
 
 @click.command()
-@click.argument("logs", metavar="LOG…", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("logs", metavar="LOG…", nargs=-1, required=True, type=PATH)
 @click.option(
     "--plog",
     "plogs",
     metavar="FILE",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="A log of CANN, HCCL or a process, whose errors are joined by time; may be given several times.",
 )
 @click.option(
     "--trace",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="A profiler's folder, whose verdicts are told beside the spikes.",
 )
 @click.option(
     "--out",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Folder to write spikes.html and findings.json into; must not exist.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")

@@ -1,25 +1,18 @@
 """HTTP to an OpenAI-compatible endpoint: bounded concurrency, retries with back-off, every failure in one clear line."""
 
 import asyncio
-import email.utils
 import json
-import os
 import random
-import ssl
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
 
-from evalkit.errors import IncompleteError, InputError
+from evalkit.backends.endpoint_http import BUSY, REFUSALS, EndpointHttp, retry_after_s
+from evalkit.errors import IncompleteError
 
 if TYPE_CHECKING:
-    import httpx
-
     from evalkit.scenario.model_schema import EndpointRef
 
 Json = dict[str, Any]
@@ -29,15 +22,6 @@ _ATTEMPTS = 5
 _FIRST_WAIT_S = 0.5
 # A server may ask for a longer wait than this; then its text is given up, or the run stops and can be resumed.
 _LONGEST_WAIT_S = 120.0
-_BUSY = frozenset({408, 429, 500, 502, 503, 504, 529})
-# What no other text would be answered differently to.
-_REFUSALS = {
-    401: "it doesn't accept the API key",
-    403: "it refuses access",
-    404: "it doesn't know this address or model",
-    405: "it doesn't take completions at this address",
-}
-_SHOWN = 200
 
 
 class ReplyError(Exception):
@@ -72,26 +56,11 @@ class EndpointClient:
         Raises:
             InputError: httpx isn't installed, or the variable of the API key isn't set.
         """
-        try:
-            import httpx
-        except ImportError:
-            raise InputError(
-                f'{ref.url}: endpoints need the package httpx; pip install "evalkit[endpoint]"'
-            ) from None
-        self.url, self.model = ref.url, ref.model
-        self._key = _api_key(ref)
+        self._endpoint = EndpointHttp(ref, connections=ref.concurrency)
+        self._http = self._endpoint.http
+        self.url, self.model = self._endpoint.url, ref.model
         self.concurrency = ref.concurrency
         self._alive_body: Json | None = None
-        headers = {"User-Agent": "evalkit"} | ({"Authorization": f"Bearer {self._key}"} if self._key else {})
-        self._http = httpx.AsyncClient(
-            headers=headers,
-            timeout=ref.timeout_s,
-            # The certificates of the system, not those of a package.
-            verify=ssl.create_default_context(),
-            limits=httpx.Limits(max_connections=ref.concurrency, max_keepalive_connections=ref.concurrency),
-            # A proxy from the environment is for the world outside.
-            trust_env=not _is_local(ref.url),
-        )
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="evalkit endpoint", daemon=True).start()
         weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop)
@@ -199,46 +168,27 @@ class EndpointClient:
         except httpx.TimeoutException as error:
             raise _RetryableError(f"no answer within timeout_s ({type(error).__name__})") from None
         except httpx.HTTPError as error:
-            raise _RetryableError(f"{type(error).__name__}: {self._line(str(error))}") from None
+            raise _RetryableError(f"{type(error).__name__}: {self._endpoint.line(str(error))}") from None
         status = response.status_code
-        if status in _BUSY:
+        if status in BUSY:
             raise _RetryableError(
-                f"HTTP {status}: {self._message(response)}",
-                _retry_after_s(response.headers.get("retry-after")),
+                f"HTTP {status}: {self._endpoint.error_message(response)}",
+                retry_after_s(response.headers.get("retry-after")),
             )
-        if status in _REFUSALS:
+        if status in REFUSALS:
             raise _EndpointError(
-                f"{_REFUSALS[status]} (model {self.model!r}, HTTP {status}: {self._message(response)})"
+                f"{REFUSALS[status]} (model {self.model!r}, HTTP {status}: {self._endpoint.error_message(response)})"
             )
         if status != 200:
-            raise ReplyError(f"HTTP {status}: {self._message(response)}")
+            raise ReplyError(f"HTTP {status}: {self._endpoint.error_message(response)}")
         try:
             # Not response.json(): what is NaN there must be read as such, to be named.
             content = json.loads(response.content)
         except ValueError:
-            raise _RetryableError(f"the answer isn't JSON: {self._line(response.text)}") from None
+            raise _RetryableError(f"the answer isn't JSON: {self._endpoint.line(response.text)}") from None
         if not isinstance(content, dict):
-            raise ReplyError(f"the answer isn't a JSON object: {self._line(response.text)}")
+            raise ReplyError(f"the answer isn't a JSON object: {self._endpoint.line(response.text)}")
         return content
-
-    def _message(self, response: "httpx.Response") -> str:
-        """What an error answer says, wherever this server puts it."""
-        try:
-            content = response.json()
-        except ValueError:
-            return self._line(response.text)
-        if isinstance(content, dict):
-            found = content.get("error", content)
-            if isinstance(found, dict):
-                found = found.get("message") or found.get("detail") or found
-            return self._line(str(found))
-        return self._line(response.text)
-
-    def _line(self, text: str) -> str:
-        line = " ".join(text.split())
-        # Servers have been seen to repeat the key in their messages.
-        line = line.replace(self._key, "***") if self._key else line
-        return f"{line[:_SHOWN]}…" if len(line) > _SHOWN else line or "no further word"
 
     def _run(self, work: Coroutine[Any, Any, AnswerT]) -> AnswerT:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -248,40 +198,3 @@ class EndpointClient:
             # An interrupt here must not leave requests under way.
             future.cancel()
             raise
-
-
-def _api_key(ref: "EndpointRef") -> str | None:
-    if ref.api_key_env is None:
-        return None
-    key = os.environ.get(ref.api_key_env, "").strip()
-    if not key:
-        raise InputError(
-            f"api_key_env: the environment variable {ref.api_key_env} isn't set; export the key of {ref.url} in it"
-        )
-    if not key.isascii() or not key.isprintable():
-        raise InputError(
-            f"api_key_env: the value of {ref.api_key_env} can't stand in an HTTP header; export it again"
-        )
-    return key
-
-
-def _is_local(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _retry_after_s(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for, given as a number or a date."""
-    if value is None:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None

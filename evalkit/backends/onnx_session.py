@@ -2,10 +2,13 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from evalkit.errors import InputError
 from evalkit.onnx_operators import check_onnx
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _ERROR = 3  # severity from which ONNX Runtime writes to stderr
 
@@ -26,6 +29,20 @@ def open_session(file: Path, threads: int | None = None) -> Any:
         InputError: ONNX Runtime isn't installed, the graph is unsafe, or it can't be loaded.
     """
     check_onnx(file)
+    # From the file, not from its bytes: that needs the memory of the weights once less.
+    return _open(str(file), file, available_cores() if threads is None else threads)
+
+
+def open_rewritten(model: "ModelProto", file: Path, threads: int) -> Any:
+    """Open a session on a graph that was read from `file`, checked, and rewritten here.
+
+    Raises:
+        InputError: ONNX Runtime isn't installed, or the graph can't be loaded.
+    """
+    return _open(model.SerializeToString(), file, threads)
+
+
+def _open(source: str | bytes, file: Path, threads: int) -> Any:
     try:
         import onnxruntime
     except ImportError:
@@ -33,13 +50,12 @@ def open_session(file: Path, threads: int | None = None) -> Any:
             f'{file}: ONNX graphs need the packages onnx and onnxruntime; pip install "evalkit[onnx]"'
         ) from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = available_cores() if threads is None else threads
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERROR
     # Not session.set_denormal_as_zero: it changes the floating-point mode of this whole process, ours and the caller's.
     try:
-        # From the file, not from its bytes: that needs the memory of the weights once less.
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common base but Exception
         reason = str(error).splitlines()[0]
         raise InputError(

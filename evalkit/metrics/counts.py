@@ -67,7 +67,9 @@ def counts_from_file(path: Path) -> Counts:
         InputError: missing or not such a file.
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such file; give baseline, candidate or a .npz file of counts")
+        raise InputError(
+            f"{path}: no such file; give a .npz file of counts, or baseline or candidate in a scenario"
+        )
     try:
         with np.load(path, allow_pickle=False) as archive:
             tokens = archive["counts"].astype(np.int64)

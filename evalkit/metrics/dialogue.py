@@ -6,7 +6,7 @@ other count once; trials that were lost around the model count as missing, shown
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evalkit.metrics.context import DialogueSetup, MetricContext
 from evalkit.metrics.estimators import IntervalMethod, NamedEstimator, RatioEstimator, ShareEstimator
@@ -189,20 +189,35 @@ def _reuse(view: _View) -> NamedEstimator:
     """Prompt tokens that the engine took from its cache, over all prompt tokens, in turns after the first.
 
     A session's first turn has nothing to reuse and stays out. Every answered turn counts, copies included:
-    the cache is a matter of the machine, not of the text.
+    the cache is a matter of the machine, not of the text. A served model may not tell what it reused: such turns are
+    unknown, which isn't 0; they are counted and lower the coverage.
     """
-    units = [
-        (trial.dialogue_id, float(turn.reused_tokens), float(turn.prompt_tokens))
+    answered = [
+        turn
         for trials in view.trials.by_dialogue.values()
         for trial in trials
         for turn in trial.turns
-        if turn.turn_index > 0 and turn.prompt_tokens is not None and turn.reused_tokens is not None
+        if turn.turn_index > 0 and turn.total_ns is not None
+    ]
+    units = [
+        (turn.dialogue_id, float(turn.reused_tokens), float(turn.prompt_tokens))
+        for turn in answered
+        if turn.prompt_tokens is not None and turn.reused_tokens is not None
     ]
     reused = sum(unit[1] for unit in units)
     prompt = sum(unit[2] for unit in units)
-    reason = "no dialogue has a second turn that was answered"
-    details = {"reused_tokens": int(reused), "prompt_tokens": int(prompt)}
-    return _share(view, "cache/reuse_ratio", units if prompt else [], reason, details)
+    unknown = len(answered) - len(units)
+    reason = (
+        "the engine doesn't tell what it reused"
+        if unknown
+        else "no dialogue has a second turn that was answered"
+    )
+    details: dict[str, object] = {"reused_tokens": int(reused), "prompt_tokens": int(prompt)}
+    item = _share(view, "cache/reuse_ratio", units if prompt else [], reason, details)
+    if not unknown:
+        return item
+    coverage = None if item.coverage is None else item.coverage * len(units) / len(answered)
+    return replace(item, coverage=coverage, details={**item.details, "turns_unknown": unknown})
 
 
 _Unit = tuple[str, float, float]

@@ -116,9 +116,12 @@ def _latency(
     units = [(key, time) for key, time in timed if time is not None]
     planned = sum(setup.turns[key] * setup.trials for key in trials.dialogue_ids)
     recorded = sum(len(trial.turns) for own in trials.by_dialogue.values() for trial in own)
-    coverage = recorded / planned if planned else None
+    # A served model may not tell how many tokens it generated; a reply of one token has no time a token, which is known.
+    unknown = sum(_untold(turn) for turn in turns) if metric == "latency/per_token" else 0
+    coverage = (recorded - unknown) / planned if planned else None
     if not units:
-        return NamedEstimator(metric, slice=slice, reason="no turn was timed", coverage=coverage)
+        reason = "the engine doesn't tell how many tokens it generated" if unknown else "no turn was timed"
+        return NamedEstimator(metric, slice=slice, reason=reason, coverage=coverage)
     clusters, times = [key for key, _ in units], [time for _, time in units]
     median = QuantileEstimator.build(clusters, times, 0.5)
     details: dict[str, Any] = {
@@ -127,6 +130,8 @@ def _latency(
         "failed_turns": sum(math.isinf(time) for time in times),
         "within": [_within(clusters, times, ms, context) for ms in _budgets(metric, setup, context)],
     }
+    if unknown:
+        details["turns_unknown"] = unknown
     return NamedEstimator(
         metric,
         slice=slice,
@@ -152,6 +157,10 @@ def _spoken(trial: Trial) -> list[TurnRecord]:
 
 def _time(turn: TurnRecord, read: "Callable[[TurnRecord], float | None]") -> float | None:
     return math.inf if turn.status != "ok" else read(turn)
+
+
+def _untold(turn: TurnRecord) -> bool:
+    return turn.status == "ok" and turn.total_ns is not None and turn.generated_tokens is None
 
 
 def _within(

@@ -29,7 +29,7 @@ CodeArray = npt.NDArray[np.int64]
 
 _BANDS = ("head", "middle", "long_tail")
 _CODE = {name: code for code, name in enumerate(TOKEN_CLASSES)}
-_NO_WORDS = "the model has no training word counts and the scenario pins none"
+_NO_WORDS = "the model has no training word counts and none are pinned"
 
 
 class Vocabulary(Protocol):
@@ -135,13 +135,13 @@ def build_classifier(
     elif reason is not None:
         absent |= _absent(_BANDS, reason)
     if spec.oov is None or "oov" not in spec.precedence:
-        absent |= _absent(("oov",), "the scenario declares no oov class")
+        absent |= _absent(("oov",), "no oov class is declared")
     elif counts is None or counts.words is None:
         absent |= _absent(("oov",), _NO_WORDS)
     else:
         lexicon = counts.lexicon()
     if not terms or "domain" not in spec.precedence:
-        absent |= _absent(("domain",), "the scenario names no glossary")
+        absent |= _absent(("domain",), "no glossary is given")
         terms = None
     identity = {
         "classes": spec.model_dump(exclude={"counts", "domain", "own"}),
@@ -164,9 +164,9 @@ def build_classifier(
 
 def _no_bands(spec: Classes, tokenizer_sha256: str, counts: Counts | None) -> str | None:
     if spec.frequency is None or "frequency" not in spec.precedence:
-        return "the scenario declares no frequency classes"
+        return "no frequency classes are declared"
     if counts is None or counts.tokens is None:
-        return "the model has no training token counts and the scenario pins none"
+        return "the model has no training token counts and none are pinned"
     if counts.tokenizer_sha256 not in (None, tokenizer_sha256):
         return f"the pinned token counts ({counts.source}) belong to another tokenizer"
     return None

@@ -1,110 +1,109 @@
-"""The sandbox as replay sees it: a typed gRPC client. Wire types end here; the core never sees protobuf."""
+"""The sandbox as replay and `sandbox chat` see it: a typed gRPC client with a deadline on every call."""
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
-from evalkit.errors import IncompleteError
+from evalkit.replay.channel import MAX_MESSAGE_BYTES, Access, open_channel
+from evalkit.replay.faults import FaultDetails, FieldViolation, SandboxError, called, fault_of
+from evalkit.replay.replies import (
+    Sampling,
+    ServerInfo,
+    ServerTimings,
+    Transcript,
+    TranscriptTurn,
+    TurnReply,
+    info_from_wire,
+    reply_from_wire,
+    sampling_to_wire,
+    transcript_from_wire,
+)
+from evalkit.replay.retries import Retries
 from evalkit.wire import sandbox_pb2 as pb
 from evalkit.wire.sandbox_pb2_grpc import SandboxStub
 
-ResultT = TypeVar("ResultT")
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "Access",
+    "FaultDetails",
+    "FieldViolation",
+    "Sampling",
+    "SandboxClient",
+    "SandboxError",
+    "ServerInfo",
+    "ServerTimings",
+    "Transcript",
+    "TranscriptTurn",
+    "TurnReply",
+    "TurnStream",
+]
 
-MAX_MESSAGE_BYTES = 16 << 20
-_RETRY_WAITS_S = (0.2, 0.8, 3.2)
 _CONTROL_TIMEOUT_S = 10.0
-# Nothing was generated, or the same turn_id returns what was: safe to ask again.
-_RETRIED_CODES = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED"})
-# Both ends state their limit: the default of 4 MiB fails with a confusing number. A proxy from the
-# environment must not get between two processes of one machine.
-_CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.enable_http_proxy", 0),
-)
 
 
-class SandboxError(IncompleteError):
-    """A call to the sandbox failed.
+class TurnStream:
+    """A reply while it is generated: iterate over its text; afterwards `reply` is the whole.
 
     Attributes:
-        code: name of the gRPC status code.
-        message: what the server says.
+        reply: None until the stream ended well.
     """
 
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(f"sandbox: {code}: {message}")
-        self.code = code
-        self.message = message
+    def __init__(self, calls: Any, start_ns: int) -> None:
+        self.reply: TurnReply | None = None
+        self._chunks = calls
+        self._start_ns = start_ns
+        self._first_ns: int | None = None
 
+    def __iter__(self) -> Iterator[str]:
+        try:
+            for chunk in self._chunks:
+                if self._first_ns is None and (chunk.text or chunk.token_ids or chunk.HasField("reply")):
+                    self._first_ns = time.perf_counter_ns() - self._start_ns
+                if chunk.text:
+                    yield chunk.text
+                if chunk.HasField("reply"):
+                    self.reply = reply_from_wire(
+                        chunk.reply, self._first_ns or 0, time.perf_counter_ns() - self._start_ns
+                    )
+        except grpc.RpcError as error:
+            raise fault_of(error) from None
+        if self.reply is None:
+            raise SandboxError("INTERNAL", "the stream ended without a reply")
 
-@dataclass(frozen=True)
-class ServerInfo:
-    """What the server says about itself; see DescribeReply in sandbox.proto."""
-
-    model_digest: str
-    declared_model: str
-    engine: str
-    flow_digest: str
-    max_sessions: int
-    max_context_tokens: int
-    max_turn_tokens: int
-    version: str
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How a reply is generated; temperature 0 is greedy."""
-
-    max_new_tokens: int
-    temperature: float = 0.0
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class TurnReply:
-    """One reply.
-
-    Attributes:
-        intent, handover, satisfaction: None where no flow is loaded.
-        state: OPEN, SESSION_HANDED_OVER or CLOSED.
-        model_ns: prefill and decode on the server.
-        first_token_ns: from the planned start to the first text, at the client.
-        total_ns: from the planned start to the end of the stream, at the client.
-    """
-
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: str
-    intent: str | None
-    handover: bool | None
-    satisfaction: float | None
-    prompt_tokens: int
-    reused_tokens: int
-    generated_tokens: int
-    dropped_turns: int
-    state: str
-    model_ns: int
-    first_token_ns: int
-    total_ns: int
+    def cancel(self) -> None:
+        """Stop the reply; the session is then as before the turn. May be called at any time, from any thread."""
+        self._chunks.cancel()
 
 
 class SandboxClient:
-    """A channel to one sandbox; may be shared by threads. Use it as a context manager."""
+    """A channel to one sandbox; may be shared by threads. Use it as a context manager.
 
-    def __init__(self, address: str) -> None:
+    Only calls that may be repeated without harm are, see `evalkit.replay.retries`: reading ones, opening a session
+    under the caller's id, closing, and turns with a `turn_id`.
+
+    Attributes:
+        address: as given.
+        retries: when to call again after a SandboxError, for callers of `stream_turn`.
+    """
+
+    def __init__(self, address: str, access: Access = Access(), *, retry_seed: int | None = None) -> None:  # noqa: B008
         """Connect lazily.
 
         Args:
             address: HOST:PORT.
+            access: TLS and token.
+            retry_seed: of the random part of waiting times; None takes one from the system.
+
+        Raises:
+            InputError: a file of `access` can't be used.
         """
         self.address = address
-        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._channel, self._metadata = open_channel(address, access)
         self._stub = SandboxStub(self._channel)  # type: ignore[no-untyped-call]
+        self.retries = Retries(retry_seed)
 
     def __enter__(self) -> "SandboxClient":
         return self
@@ -140,7 +139,7 @@ class SandboxClient:
         from grpc_health.v1 import health_pb2, health_pb2_grpc
 
         stub = health_pb2_grpc.HealthStub(self._channel)
-        reply = _called(lambda: stub.Check(health_pb2.HealthCheckRequest(), timeout=_CONTROL_TIMEOUT_S))
+        reply = called(lambda: stub.Check(health_pb2.HealthCheckRequest(), timeout=_CONTROL_TIMEOUT_S))
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
     def describe(self) -> ServerInfo:
@@ -149,35 +148,33 @@ class SandboxClient:
         Raises:
             SandboxError: the call failed, after retries.
         """
-        reply = _retried(lambda _: self._stub.Describe(pb.DescribeRequest(), timeout=_CONTROL_TIMEOUT_S))
-        return ServerInfo(
-            model_digest=reply.model_digest,
-            declared_model=reply.declared_model,
-            engine=reply.engine,
-            flow_digest=reply.flow_digest,
-            max_sessions=reply.max_sessions,
-            max_context_tokens=reply.max_context_tokens,
-            max_turn_tokens=reply.max_turn_tokens,
-            version=reply.version,
-        )
+        return info_from_wire(self._control(self._stub.Describe, pb.DescribeRequest()))
 
-    def open(self, session_id: str, locale: str) -> None:
+    def open(self, session_id: str, locale: str, *, tenant: str = "", system_text: str = "") -> None:
         """Open a session under an id of ours.
+
+        Args:
+            session_id: not empty, so that a repeat can't open a second session.
+            locale: en or zh; empty leaves it to the server.
+            tenant: whose session it is; a server with tokens knows it.
+            system_text: instruction that stands before the conversation.
 
         Raises:
             SandboxError: the call failed, after retries.
         """
-        request = pb.OpenSessionRequest(session_id=session_id, locale=locale)
+        request = pb.OpenSessionRequest(
+            session_id=session_id, locale=locale, tenant=tenant, system_text=system_text
+        )
 
         def attempt(number: int) -> None:
             try:
-                self._stub.OpenSession(request, timeout=_CONTROL_TIMEOUT_S)
+                self._stub.OpenSession(request, timeout=_CONTROL_TIMEOUT_S, metadata=self._metadata)
             except grpc.RpcError as error:
                 # The id is ours alone: if a repeat finds it taken, the first attempt got through.
-                if number == 0 or _code(error) != "ALREADY_EXISTS":
+                if number == 0 or fault_of(error).code != "ALREADY_EXISTS":
                     raise
 
-        _retried(attempt)
+        self.retries.run(attempt)
 
     def turn(
         self,
@@ -189,11 +186,11 @@ class SandboxClient:
         timeout_s: float,
         planned_ns: int | None = None,
     ) -> TurnReply:
-        """Say something and read the streamed reply to its end; repeats are idempotent.
+        """Say something and read the streamed reply to its end.
 
         Args:
             session_id: an open session.
-            turn_id: idempotency key, the same for every attempt.
+            turn_id: idempotency key, the same for every attempt; without one there is only one attempt.
             user_text: what the user says.
             sampling: how to generate.
             timeout_s: deadline of each attempt.
@@ -203,19 +200,34 @@ class SandboxClient:
         Raises:
             SandboxError: the call failed, after retries.
         """
-        start = time.perf_counter_ns() if planned_ns is None else planned_ns
-        request = pb.TurnRequest(
-            session_id=session_id,
-            turn_id=turn_id,
-            user_text=user_text,
-            sampling=pb.Sampling(
-                max_new_tokens=sampling.max_new_tokens,
-                temperature=sampling.temperature,
-                top_p=1.0,
-                seed=sampling.seed,
-            ),
-        )
-        return _retried(lambda _: _read_stream(self._stub.StreamTurn(request, timeout=timeout_s), start))
+        start_ns = time.perf_counter_ns() if planned_ns is None else planned_ns
+
+        def attempt(_: int) -> TurnReply:
+            stream = self._stream(session_id, turn_id, user_text, sampling, timeout_s, start_ns)
+            for _text in stream:
+                pass
+            assert stream.reply is not None
+            return stream.reply
+
+        return self.retries.run(attempt) if turn_id else attempt(0)
+
+    def stream_turn(
+        self, session_id: str, turn_id: str, user_text: str, sampling: Sampling, *, timeout_s: float
+    ) -> TurnStream:
+        """The same for somebody who reads along; one attempt, since text that was shown can't be taken back.
+
+        With a `turn_id` the caller may simply call again after a SandboxError.
+        """
+        return self._stream(session_id, turn_id, user_text, sampling, timeout_s, time.perf_counter_ns())
+
+    def transcript(self, session_id: str) -> Transcript:
+        """Every finished turn of a session.
+
+        Raises:
+            SandboxError: the call failed, after retries.
+        """
+        request = pb.GetSessionRequest(session_id=session_id)
+        return transcript_from_wire(self._control(self._stub.GetSession, request))
 
     def close(self, session_id: str) -> None:
         """Close a session.
@@ -224,60 +236,27 @@ class SandboxClient:
             SandboxError: the call failed.
         """
         request = pb.CloseSessionRequest(session_id=session_id)
-        _called(lambda: self._stub.CloseSession(request, timeout=_CONTROL_TIMEOUT_S))
+        called(lambda: self._stub.CloseSession(request, timeout=_CONTROL_TIMEOUT_S, metadata=self._metadata))
 
+    def _control(self, method: Any, request: Any) -> Any:
+        return self.retries.run(
+            lambda _: method(request, timeout=_CONTROL_TIMEOUT_S, metadata=self._metadata)
+        )
 
-def _read_stream(chunks: Iterator[Any], start_ns: int) -> TurnReply:
-    first_ns: int | None = None
-    reply: Any = None
-    for chunk in chunks:
-        if first_ns is None and (chunk.text or chunk.token_ids or chunk.HasField("reply")):
-            first_ns = time.perf_counter_ns() - start_ns
-        if chunk.HasField("reply"):
-            reply = chunk.reply
-    total_ns = time.perf_counter_ns() - start_ns
-    if reply is None or first_ns is None:
-        raise SandboxError("INTERNAL", "the stream ended without a reply")
-    return TurnReply(
-        text=reply.text,
-        token_ids=tuple(reply.token_ids),
-        finish_reason=pb.FinishReason.Name(reply.finish_reason),
-        intent=reply.intent.label if reply.HasField("intent") else None,
-        handover=reply.handover.decided if reply.HasField("handover") else None,
-        satisfaction=reply.satisfaction.score if reply.HasField("satisfaction") else None,
-        prompt_tokens=reply.usage.prompt_tokens,
-        reused_tokens=reply.usage.reused_tokens,
-        generated_tokens=reply.usage.generated_tokens,
-        dropped_turns=reply.usage.dropped_turns,
-        state=pb.SessionState.Name(reply.state),
-        model_ns=reply.timings.prefill_ns + reply.timings.decode_ns,
-        first_token_ns=first_ns,
-        total_ns=total_ns,
-    )
-
-
-def _retried(call: Callable[[int], ResultT]) -> ResultT:
-    for number, wait_s in enumerate((*_RETRY_WAITS_S, None)):
-        try:
-            return _called(lambda number=number: call(number))  # type: ignore[misc]
-        except SandboxError as error:
-            if wait_s is None or error.code not in _RETRIED_CODES:
-                raise
-            time.sleep(wait_s)
-    raise AssertionError("unreachable: the last attempt returns or raises")
-
-
-def _called(call: Callable[[], ResultT]) -> ResultT:
-    try:
-        return call()
-    except grpc.RpcError as error:
-        raise SandboxError(_code(error), _details(error)) from None
-
-
-def _code(error: grpc.RpcError) -> str:
-    # Every RpcError of a call is also a grpc.Call; the stubs' base class doesn't say so.
-    return str(error.code().name) if isinstance(error, grpc.Call) else "UNKNOWN"
-
-
-def _details(error: grpc.RpcError) -> str:
-    return str(error.details() or "no details") if isinstance(error, grpc.Call) else str(error)
+    def _stream(
+        self,
+        session_id: str,
+        turn_id: str,
+        user_text: str,
+        sampling: Sampling,
+        timeout_s: float,
+        start_ns: int,
+    ) -> TurnStream:
+        request = pb.TurnRequest(
+            session_id=session_id,
+            turn_id=turn_id,
+            user_text=user_text,
+            sampling=sampling_to_wire(sampling),
+        )
+        calls = self._stub.StreamTurn(request, timeout=timeout_s, metadata=self._metadata)
+        return TurnStream(calls, start_ns)

@@ -35,16 +35,16 @@ def check_server(
     Args:
         info: what the server says about itself.
         settings: how dialogues will be replayed.
-        model_digest: of the model under test.
+        model_digest: of the model under test; what is declared of a served model begins with `declared:`.
         flow_digest: of the scenario's flow; None where it has none.
 
     Raises:
         InputError: another model or flow, or limits that are too narrow.
     """
-    if info.model_digest != model_digest:
+    if info.identity != model_digest:
         raise InputError(
-            f"the sandbox serves model_digest {info.model_digest or info.declared_model or 'unknown'}, "
-            f"the run measures {model_digest}; serve the same bundle or leave --sandbox out"
+            f"the sandbox serves model_digest {info.identity or 'unknown'}, "
+            f"the run measures {model_digest}; serve the same model or leave --sandbox out"
         )
     if info.flow_digest != (flow_digest or ""):
         raise InputError(

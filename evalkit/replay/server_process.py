@@ -13,9 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from evalkit.errors import IncompleteError, InputError
+
+if TYPE_CHECKING:
+    from evalkit.scenario.model_schema import EndpointRef
 
 READY_TIMEOUT_S = 180.0
 _STOP_TIMEOUT_S = 15.0
@@ -28,7 +31,7 @@ class RunningSandbox:
 
     Attributes:
         address: HOST:PORT of the gRPC server.
-        model_digest: of the model that it serves.
+        model_digest: of the model that it serves; "" for one behind an endpoint.
         pid: process id of the server.
     """
 
@@ -39,17 +42,17 @@ class RunningSandbox:
 
 @contextmanager
 def sandbox_process(
-    bundle: Path,
+    served: "Path | EndpointRef",
     flow: Path | None,
     *,
     module: str = "sandbox",
     options: Sequence[str] = (),
     ready_timeout_s: float = READY_TIMEOUT_S,
 ) -> Iterator[RunningSandbox]:
-    """Serve `bundle` from a fresh process on a free local port for the length of the block.
+    """Serve a model from a fresh process on a free local port for the length of the block.
 
     Args:
-        bundle: bundle folder.
+        served: bundle folder, or the endpoint of a served model.
         flow: flow folder, or None.
         module: Python module that is run.
         options: further options of `sandbox serve`.
@@ -59,7 +62,7 @@ def sandbox_process(
         InputError: the server refused its input (exit code 2); the message is its own.
         IncompleteError: the server died or didn't get ready in time.
     """
-    command = [sys.executable, "-m", module, "serve", str(bundle)]
+    command = [sys.executable, "-m", module, "serve", *_model_arguments(served)]
     if flow is not None:
         command += ["--flow", str(flow)]
     command += ["--listen", "127.0.0.1:0", *options]
@@ -79,6 +82,15 @@ def sandbox_process(
             yield RunningSandbox(str(ready["address"]), str(ready.get("model_digest", "")), process.pid)
         finally:
             _stop(process)
+
+
+def _model_arguments(served: "Path | EndpointRef") -> list[str]:
+    if isinstance(served, Path):
+        return [str(served)]
+    # The key itself stays in the environment, which the server inherits.
+    key = [] if served.api_key_env is None else ["--api-key-env", served.api_key_env]
+    model = ["--endpoint", served.url, "--model", served.model, "--declare", served.declare]
+    return ["--engine", "openai", *model, "--endpoint-timeout-s", str(served.timeout_s), *key]
 
 
 def _wait_ready(process: subprocess.Popen[str], stderr: IO[str], timeout_s: float) -> dict[str, object]:

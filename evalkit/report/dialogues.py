@@ -168,7 +168,9 @@ def _reply(turn: TurnRecord) -> ReplyView:
         f"first token {numbers.number(turn.first_token_ns / 1e6, 'ms')}"
         if turn.first_token_ns is not None
         else "",
-        f"{turn.reused_tokens} of {turn.prompt_tokens} tokens reused" if turn.prompt_tokens else "",
+        f"{turn.reused_tokens} of {turn.prompt_tokens} tokens reused"
+        if turn.prompt_tokens and turn.reused_tokens is not None
+        else "",
     ]
     return ReplyView(
         text=turn.text,

@@ -40,6 +40,7 @@ def render_junit(view: ReportView) -> str:
         ("run_id", view.run_id),
         ("policy_sha256", view.verdict.policy_sha256),
         *((f"{model.role}_model_digest", model.digest) for model in view.models),
+        *(("forced_promotion", sentence) for sentence in view.forced),
     ):
         ElementTree.SubElement(properties, "property", {"name": name, "value": _clean(value)})
     suite.extend(cases)

@@ -43,6 +43,9 @@ def _lines(view: ReportView) -> Iterator[str]:
     yield from _figures(view)
     yield from _robustness(view)
     yield from _dialogues(view)
+    for sentence in view.promotions:
+        yield ""
+        yield f"Promotion: {escape(sentence)}"
     for side, sentence in view.conserved:
         yield ""
         yield f"{side}: {escape(sentence)}"

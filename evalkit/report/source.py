@@ -1,4 +1,7 @@
-"""What a report shows, read from a run folder: files as they were written, nothing computed again."""
+"""What a report shows, read from a run folder: files as they were written, nothing computed again.
+
+Only promotions come from elsewhere, the registry: they are later than the run.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,10 +10,12 @@ from evalkit.errors import InputError
 from evalkit.gate.comparison import Comparison, read_comparison
 from evalkit.gate.verdict import Verdict, read_verdict
 from evalkit.metrics.context import MetricContext
+from evalkit.report.promotions import read_promotions
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import context_from_plan, read_plan
+from evalkit.runs.registry import AuditEntry
 from evalkit.runs.results_io import Results, read_results
 
 
@@ -23,6 +28,7 @@ class ReportSource:
         context: the measurement settings that the plan holds.
         verdict: the latest; None where the scenario has no gate.
         baseline_results, comparison, baseline: None where the run has no baseline.
+        promotions: from the registry's audit; registry_problem: why it couldn't be read, or None.
     """
 
     plan: dict[str, Any]
@@ -33,6 +39,8 @@ class ReportSource:
     baseline_results: Results | None = None
     comparison: Comparison | None = None
     baseline: Evidence | None = None
+    promotions: tuple[AuditEntry, ...] = ()
+    registry_problem: str | None = None
 
 
 def load_source(folder: RunFolder) -> ReportSource:
@@ -46,6 +54,7 @@ def load_source(folder: RunFolder) -> ReportSource:
         raise InputError(
             f"{folder.results}: no such file; finish the run with `evalkit resume {folder.path}`"
         )
+    promotions, registry_problem = read_promotions(plan)
     has_baseline = folder.baseline_results.is_file()
     return ReportSource(
         plan=plan,
@@ -56,4 +65,6 @@ def load_source(folder: RunFolder) -> ReportSource:
         baseline_results=read_results(folder.baseline_results) if has_baseline else None,
         comparison=read_comparison(folder.comparison) if folder.comparison.is_file() else None,
         baseline=read_evidence(folder, "baseline") if has_baseline else None,
+        promotions=promotions,
+        registry_problem=registry_problem,
     )

@@ -26,7 +26,7 @@ def print_rules(verdict: "Verdict") -> None:
         outcome = rule.outcome + (" (warn)" if rule.severity == "warn" else "")
         cells = [_number(rule.value), _number(rule.bound), "-" if rule.n is None else str(rule.n)]
         table.add_row(Text(outcome, _STYLE_BY_OUTCOME[rule.outcome]), Text(name), *cells, Text(rule.reason))
-    _print(table)
+    print_table(table)
 
 
 def print_metrics(results: "Results") -> None:
@@ -39,7 +39,7 @@ def print_metrics(results: "Results") -> None:
         name = _name(metric.name, metric.k, metric.slice)
         value = _number(metric.value) if metric.value is not None else f"none: {metric.reason}"
         table.add_row(Text(name), Text(value), _ends(metric.interval), str(metric.n))
-    _print(table)
+    print_table(table)
     print_conservation(results)
 
 
@@ -72,7 +72,7 @@ def print_differences(found: "RunComparison") -> None:
             ", ".join(tests) or "-",
             str(metric.clusters),
         )
-    _print(table)
+    print_table(table)
 
 
 def print_power(rules: "Sequence[RulePower]") -> None:
@@ -95,14 +95,15 @@ def print_power(rules: "Sequence[RulePower]") -> None:
             Text(describe(item)),
             Text(item.assumption or "-"),
         )
-    _print(table)
+    print_table(table)
 
 
 def _name(name: str, k: int | None, slice: str | None) -> str:
     return name + (f" k={k}" if k is not None else "") + (f" [{slice}]" if slice else "")
 
 
-def _print(table: "Table") -> None:
+def print_table(table: "Table") -> None:
+    """Print a table; without a terminal in lines as long as they are."""
     from rich.console import Console
 
     # Without a terminal there is no width to fit into: lines stay whole for whoever reads the log.

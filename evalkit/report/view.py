@@ -9,6 +9,7 @@ from evalkit.report.changes import ChangeBlock, change_blocks, change_view, key_
 from evalkit.report.conservation import conservation_sentence
 from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
+from evalkit.report.promotions import forced_notices, promotion_sentences
 from evalkit.report.reliability import ReliabilityCurve, reliability_curves
 from evalkit.report.robustness import RobustnessBlock, robustness_blocks
 from evalkit.report.rules import SYMBOLS, RuleView, rule_views
@@ -84,6 +85,8 @@ class ReportView:
     signatures: tuple[tuple[str, str], ...]
     digests: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
+    promotions: tuple[str, ...] = ()
+    forced: tuple[str, ...] = ()
 
 
 def build_view(source: ReportSource) -> ReportView:
@@ -111,6 +114,8 @@ def build_view(source: ReportSource) -> ReportView:
         signatures=tuple(sorted(source.context.signatures.items())),
         digests=tuple(_digests(source)),
         environment=tuple(_flatten(source.plan.get("environment", {}))),
+        promotions=tuple(promotion_sentences(source.promotions)),
+        forced=tuple(forced_notices(source.promotions)),
     )
 
 
@@ -141,6 +146,9 @@ def _verdict(source: ReportSource) -> VerdictView:
 def _notices(source: ReportSource) -> Iterator[str]:
     """What a reader must know before any number."""
     results, verdict = source.results, source.verdict
+    yield from forced_notices(source.promotions)
+    if source.registry_problem is not None:
+        yield f"Forced promotions can't be shown, since the registry can't be read: {source.registry_problem}."
     if verdict is not None and verdict.first_release:
         yield "First release: rules about change against a baseline were not applied, by explicit choice."
     for role in ("candidate", "baseline"):

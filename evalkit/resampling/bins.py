@@ -4,6 +4,7 @@ A bin holds (lower edge, upper edge]; values outside of what the validation set 
 which no validation sample covers.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -68,6 +69,45 @@ class Bins:
         """The joint bin of each text, shape (texts,)."""
         cells: CodeArray = np.ravel_multi_index(tuple(codes.T), self.sizes).astype(np.int64)
         return cells
+
+
+@dataclass(frozen=True, eq=False)
+class CellCounts:
+    """How many texts of some traffic lie in each joint bin: whole numbers, so that counts of several sources add up exactly.
+
+    Attributes:
+        cells: bins of each joint bin that holds a text, sorted, shape (joint bins, features).
+        counts: texts in each, shape (joint bins,).
+    """
+
+    cells: CodeArray
+    counts: CodeArray
+
+    @classmethod
+    def of(cls, codes: CodeArray) -> "CellCounts":
+        """Count the bins of texts, shape (texts, features)."""
+        cells, counts = np.unique(codes, axis=0, return_counts=True)
+        return cls(cells.astype(np.int64), counts.astype(np.int64))
+
+    @classmethod
+    def merged(cls, parts: Sequence["CellCounts"]) -> "CellCounts":
+        """The counts of all parts together; at least one part."""
+        return cls.of(np.concatenate([part.codes() for part in parts]))
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Sequence[int]], features: int) -> "CellCounts":
+        """What `rows` gave."""
+        table = np.array(rows, dtype=np.int64).reshape(-1, features + 1)
+        return cls(table[:, :-1], table[:, -1])
+
+    def rows(self) -> list[list[int]]:
+        """Bins and count of each joint bin, as JSON values."""
+        rows: list[list[int]] = np.column_stack([self.cells, self.counts]).tolist()
+        return rows
+
+    def codes(self) -> CodeArray:
+        """The bins of each text, sorted, shape (texts, features)."""
+        return np.repeat(self.cells, self.counts, axis=0)
 
 
 def shares(codes: CodeArray, size: int, weights: FloatArray | None = None) -> FloatArray:

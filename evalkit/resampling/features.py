@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from evalkit.canonical import sha256_json
+from evalkit.checks import function as check_function
+from evalkit.checks import instance, several
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import FloatArray
 from evalkit.metrics.glossary import Glossary
@@ -58,7 +60,16 @@ class Feature:
 
 
 def token_length(tokenizer: TextTokenizer, tokenizer_sha256: str) -> Feature:
-    """Tokens of the text as it stands, nothing added."""
+    """Tokens of the text as it stands, nothing added.
+
+    Args:
+        tokenizer: of the model.
+        tokenizer_sha256: of its file, or any name that stands for it.
+
+    Raises:
+        InputError: it isn't a tokenizer.
+    """
+    instance("token_length: tokenizer", tokenizer, TextTokenizer, "a TextTokenizer, e.g. a validation's,")
 
     def measure(texts: Sequence[str]) -> list[float]:
         return [float(len(encoded.ids)) for encoded in tokenizer.encode_batch(texts)]
@@ -70,7 +81,12 @@ def entity_density(terms: Sequence[str] | None = None) -> Feature:
     """Entities per 100 characters: numbers, dates, amounts, account-like ids, and terms of a glossary.
 
     Overlapping entities count once. Numbers in words aren't seen.
+
+    Raises:
+        InputError: `terms` isn't a list of texts.
     """
+    for term in several("entity_density: terms", () if terms is None else terms, "texts"):
+        instance("entity_density: terms", term, str, "a list of texts")
     glossary = Glossary(terms) if terms else None
 
     def measure(texts: Sequence[str]) -> list[float]:
@@ -99,7 +115,13 @@ def from_function(name: str, function: Callable[[str], float], identity: str | N
         name: for messages and reports.
         function: from a text to a finite number.
         identity: of its code; None: its name.
+
+    Raises:
+        InputError: `function` can't be called, or the name is no text.
     """
+    check_function(
+        f"feature {instance('feature: name', name, str, 'a text')}", function, "a function of a text"
+    )
 
     def measure(texts: Sequence[str]) -> list[float]:
         values = []
@@ -119,16 +141,33 @@ def feature_matrix(features: Sequence[Feature], texts: Sequence[str]) -> FloatAr
     """Every feature of every text, shape (texts, features).
 
     Raises:
-        InputError: a feature isn't a finite number.
+        InputError: names the feature: it failed, gave fewer or more numbers than texts, or no finite number.
     """
     matrix = np.empty((len(texts), len(features)))
     for column, feature in enumerate(features):
-        values = feature.measure(texts) if texts else []
-        for text, value in zip(texts, values, strict=True):
-            if not math.isfinite(value):
-                raise InputError(f"{feature.name}: gave {value} for {text!r:.60}; a finite number is needed")
-        matrix[:, column] = values
+        matrix[:, column] = _values(feature, texts) if texts else []
     return matrix
+
+
+def _values(feature: Feature, texts: Sequence[str]) -> list[float]:
+    """One number a text, whatever the user's function gives."""
+    try:
+        found = list(feature.measure(texts))
+    except InputError:
+        raise
+    except Exception as error:  # a user's function may raise anything
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise InputError(f"{feature.name}: failed with {reason:.200}") from None
+    if len(found) != len(texts):
+        raise InputError(
+            f"{feature.name}: gave {len(found)} numbers for {len(texts)} texts; one a text is needed"
+        )
+    for text, value in zip(texts, found, strict=True):
+        if not isinstance(value, int | float | np.number | np.bool_) or not math.isfinite(value):
+            raise InputError(
+                f"{feature.name}: gave {value!r:.60} for {text!r:.60}; a finite number is needed"
+            )
+    return [float(value) for value in found]
 
 
 def _entities(text: str, glossary: Glossary | None) -> int:

@@ -1,13 +1,15 @@
 """A validation set re-weighted to a target: weights, how far they reach, and when no number follows from them."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from evalkit.checks import number, whole
 from evalkit.errors import InputError
 from evalkit.metrics.estimators import FloatArray
-from evalkit.resampling.bins import Bins, CodeArray, joint_shares, shift_p_value, total_variation
+from evalkit.resampling.bins import Bins, CellCounts, CodeArray, joint_shares, shift_p_value, total_variation
 from evalkit.resampling.density_ratio import density_ratio
 from evalkit.resampling.draw import draw
 from evalkit.resampling.raking import rake
@@ -45,17 +47,17 @@ class ReweightingSettings:
         """Raises InputError where a value isn't possible."""
         if self.method not in ("raking", "classifier"):
             raise InputError(f"method: raking or classifier is needed (got {self.method!r})")
-        if self.bins < 2:
-            raise InputError(f"bins: at least 2 are needed (got {self.bins})")
-        if not self.cap > 1:
-            raise InputError(
-                f"cap: a number above 1 is needed, it is a multiple of the mean (got {self.cap})"
-            )
-        if not self.min_effective >= 1:
-            raise InputError(f"min_effective: at least 1 is needed (got {self.min_effective})")
+        whole("bins", self.bins, least=2)
+        number("cap", self.cap, above=1, what="a number above 1, a multiple of the mean,")
+        number(
+            "min_effective",
+            self.min_effective,
+            above=math.nextafter(1, 0),
+            what="a number of texts from 1 on",
+        )
         for name in ("max_uncovered", "max_distance"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"{name}: a share from 0 to below 1 is needed (got {getattr(self, name)})")
+            share = getattr(self, name)
+            number(name, share, above=-math.ulp(0), below=1, what="a share from 0 to below 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +108,8 @@ def reweight(
 ) -> Reweighting:
     """Weights that make the validation set look like the target in its features.
 
-    Where the two don't differ beyond chance every text keeps the weight 1. Equal arguments give equal weights, so that
-    every rank of a training gets the same.
+    Where the two don't differ beyond chance every text keeps the weight 1. Equal arguments give equal weights, and the
+    order of the target's texts doesn't matter.
 
     Args:
         names: of the features.
@@ -123,12 +125,43 @@ def reweight(
         InputError: no feature, or no validation text.
     """
     settings = settings or ReweightingSettings()
+    bins = bins_of(names, validation, settings)
+    counts = CellCounts.of(bins.codes(target))
+    return reweight_to(bins, validation, counts, clusters=clusters, settings=settings, seed=seed, size=size)
+
+
+def bins_of(names: tuple[str, ...], validation: FloatArray, settings: ReweightingSettings) -> Bins:
+    """The bins in which a validation set is compared with any target.
+
+    Raises:
+        InputError: no feature, or no validation text.
+    """
     if not names or not len(validation):
         raise InputError("resample: at least one feature and one validation text are needed")
-    bins = Bins.of(names, validation, settings.bins)
-    codes, target_codes = bins.codes(validation), bins.codes(target)
+    return Bins.of(names, validation, settings.bins)
+
+
+def reweight_to(
+    bins: Bins,
+    validation: FloatArray,
+    counts: CellCounts,
+    *,
+    clusters: CodeArray | None,
+    settings: ReweightingSettings,
+    seed: int,
+    size: int | None,
+) -> Reweighting:
+    """The same from the target's counts, which is all that the weights depend on: not on the order of its texts.
+
+    Args:
+        bins: see `bins_of`.
+        counts: of the target's texts in these bins.
+        validation, clusters, settings, seed, size: see `reweight`.
+    """
+    names = bins.names
+    codes, target_codes = bins.codes(validation), counts.codes()
     cells, target_cells = bins.cells(codes), bins.cells(target_codes)
-    if not len(target):
+    if not len(target_codes):
         zeros = np.zeros(len(validation))
         unknown = dict.fromkeys(names, 1.0)
         return Reweighting(
@@ -141,7 +174,7 @@ def reweight(
         weights = np.ones(len(validation))
     elif settings.method == "raking":
         weights = rake(codes, wanted, settings.cap)
-    elif min(len(validation), len(target)) < _LEAST_TO_LEARN:
+    elif min(len(validation), len(target_codes)) < _LEAST_TO_LEARN:
         weights = np.zeros(len(validation))
     else:
         weights = density_ratio(codes, target_codes, settings.cap, seed)
@@ -159,7 +192,7 @@ def reweight(
         marginal_after=_distances(names, after, wanted),
         joint_before=total_variation(*joint_shares(cells, target_cells, plain)),
         joint_after=total_variation(*joint_shares(cells, target_cells, used)),
-        target_texts=len(target),
+        target_texts=len(target_codes),
         shift_p_value=chance,
     )
     return replace(result, problem=_problem(result, settings))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from mindspore.dataset import Sampler
 
+from evalkit.checks import whole
 from evalkit.errors import InputError
 from evalkit.resampling.draw import draw
 
@@ -28,8 +29,7 @@ class ReweightedSampler(Sampler):  # type: ignore[misc]
         Raises:
             InputError: nothing to draw from, or a weight is negative or not finite.
         """
-        if size < 1:
-            raise InputError(f"size: at least 1 row is needed (got {size})")
+        size, seed = whole("size", size, least=1), whole("seed", seed, least=0)
         values = np.array([weights.get(name, 0.0) for name in ids], dtype=np.float64)
         if not np.isfinite(values).all() or (values < 0).any():
             raise InputError("weights: finite numbers from 0 on are needed")

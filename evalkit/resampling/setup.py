@@ -11,8 +11,9 @@ from evalkit.errors import InputError
 from evalkit.metrics.context import ResampleSetup
 from evalkit.metrics.estimators import FloatArray, group_clusters
 from evalkit.metrics.resampled import SLICE
+from evalkit.resampling.bins import CellCounts
 from evalkit.resampling.features import Feature, feature_matrix
-from evalkit.resampling.reweighting import Reweighting, ReweightingSettings, reweight
+from evalkit.resampling.reweighting import Reweighting, ReweightingSettings, bins_of, reweight_to
 from evalkit.scenario.additions_schema import Resample
 from evalkit.scoring.texts import TextItem, unscorable
 
@@ -33,15 +34,27 @@ class ValidationSide:
     clusters: npt.NDArray[np.int64]
     values: FloatArray
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the features."""
+        return tuple(feature.name for feature in self.features)
+
+    def counts(self, target: FloatArray, settings: ReweightingSettings) -> CellCounts:
+        """The target's texts, with these features, by joint bin of the validation texts."""
+        return CellCounts.of(bins_of(self.names, self.values, settings).codes(target))
+
     def reweighted(
-        self, target: FloatArray, settings: ReweightingSettings, seed: int, size: int | None = None
+        self,
+        target: FloatArray | CellCounts,
+        settings: ReweightingSettings,
+        seed: int,
+        size: int | None = None,
     ) -> Reweighting:
-        """The texts re-weighted to a target with these features; see `reweight`."""
-        names = tuple(feature.name for feature in self.features)
-        return reweight(
-            names,
+        """The texts re-weighted to a target with these features, or to its counts; see `reweight`."""
+        return reweight_to(
+            bins_of(self.names, self.values, settings),
             self.values,
-            target,
+            target if isinstance(target, CellCounts) else self.counts(target, settings),
             clusters=self.clusters,
             settings=settings,
             seed=seed,
@@ -50,7 +63,7 @@ class ValidationSide:
 
     def setup(
         self,
-        target: FloatArray,
+        target: FloatArray | CellCounts,
         settings: ReweightingSettings,
         seed: int,
         size: int | None = None,
@@ -59,24 +72,33 @@ class ValidationSide:
         """The same, as the metrics take it.
 
         Args:
-            target: features of the target's texts.
+            target: features of the target's texts, or their counts.
             settings, seed, size: see `reweight`.
             target_sha256: of the target; part of the signature of every re-weighted number. In a training the target
                 moves on, and the numbers follow it: then none.
         """
         found = self.reweighted(target, settings, seed, size)
-        identity = {
-            "features": [feature.identity for feature in self.features],
-            "settings": asdict(settings),
-            "seed": seed if size is not None or settings.method == "classifier" else None,
-            "size": size,
-            "target": target_sha256,
-        }
         return ResampleSetup(
             weights=dict(zip(self.ids, found.weights.tolist(), strict=True)),
-            digest=sha256_json(identity),
+            digest=self._digest(settings, seed, size, target_sha256),
             problem=found.problem,
             details=found.details(),
+        )
+
+    def without_weights(self, problem: str, settings: ReweightingSettings, seed: int) -> ResampleSetup:
+        """What the metrics take where there are no weights, for a reason."""
+        weights = dict.fromkeys(self.ids, 0.0)
+        return ResampleSetup(weights, self._digest(settings, seed, None, ""), problem)
+
+    def _digest(self, settings: ReweightingSettings, seed: int, size: int | None, target_sha256: str) -> str:
+        return sha256_json(
+            {
+                "features": [feature.identity for feature in self.features],
+                "settings": asdict(settings),
+                "seed": seed if size is not None or settings.method == "classifier" else None,
+                "size": size,
+                "target": target_sha256,
+            }
         )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evalkit.backends.models import open_model
+from evalkit.backends.models import ServedModel, open_model
 from evalkit.bundle import Bundle
 from evalkit.cache.backend import cached_backend
 from evalkit.console import Progress, say
@@ -297,8 +297,9 @@ def _replay(
         check_sandbox(setup, sandbox_address)
         replay(sandbox_address)
     else:
-        assert isinstance(model.model, Bundle)  # `prepare` refuses the others
-        with sandbox_process(model.model.path, None if loaded.flow is None else loaded.flow.path) as server:
+        assert isinstance(model.model, Bundle | ServedModel)  # `prepare` refuses the others
+        served = model.model.path if isinstance(model.model, Bundle) else model.model.ref
+        with sandbox_process(served, None if loaded.flow is None else loaded.flow.path) as server:
             replay(server.address)
 
 

@@ -26,6 +26,7 @@ from evalkit.runs.logits_io import check_logits
 from evalkit.runs.measure import check_sandbox, measure
 from evalkit.runs.plan import new_run_id, now_utc
 from evalkit.runs.planning import build_plan
+from evalkit.runs.promotion import promoted_bundle
 from evalkit.runs.results_io import Results
 from evalkit.runs.seal import write_seal
 from evalkit.runs.served import check_endpoints
@@ -44,6 +45,7 @@ class RunRequest:
     Attributes:
         scenario: the scenario.
         candidate, baseline: bundle folders that overrule the scenario's.
+        baseline_alias: an alias of the registry that overrules it likewise.
         out: the run folder to create; None: one under runs/.
         sandbox_address: of a sandbox that serves the candidate already.
         keep_tokens, keep_logits: write per-token statistics, raw logits.
@@ -54,6 +56,7 @@ class RunRequest:
     scenario: LoadedScenario
     candidate: Path | None = None
     baseline: Path | None = None
+    baseline_alias: str | None = None
     out: Path | None = None
     sandbox_address: str | None = None
     keep_tokens: bool = False
@@ -223,13 +226,25 @@ def _check_gate(loaded: LoadedScenario) -> None:
 
 def _models(request: RunRequest) -> tuple[MeasuredModel, MeasuredModel | None]:
     loaded = request.scenario
+    baseline = None if loaded.scenario.first_release else _baseline(request)
     candidate = request.candidate or loaded.candidate_model or loaded.bundle
     if candidate is None:
         raise loaded.error(("model",), "no model is named; add `model: {bundle: ...}` or use --model")
-    baseline = request.baseline or loaded.baseline_model or loaded.baseline
-    if loaded.scenario.first_release:
-        baseline = None
-    return _loaded(candidate), None if baseline is None else _loaded(baseline)
+    return _loaded(candidate), baseline
+
+
+def _baseline(request: RunRequest) -> MeasuredModel | None:
+    loaded, alias = request.scenario, _baseline_alias(request)
+    if alias is not None:
+        return promoted_bundle(alias)
+    named = request.baseline or loaded.baseline_model or loaded.baseline
+    return None if named is None else _loaded(named)
+
+
+def _baseline_alias(request: RunRequest) -> str | None:
+    if request.baseline_alias is None and request.baseline is None:
+        return request.scenario.baseline_alias
+    return request.baseline_alias
 
 
 def _loaded(model: Path | MeasuredModel) -> MeasuredModel:
@@ -262,6 +277,7 @@ def _inputs(request: RunRequest, candidate: MeasuredModel, baseline: MeasuredMod
         "texts": str(texts) if source is None else None,
         "candidate": _folder(candidate),
         "baseline": _folder(baseline),
+        "baseline_alias": None if baseline is None else _baseline_alias(request),
         "sandbox": request.sandbox_address,
         "keep_tokens": request.keep_tokens,
         "keep_logits": request.keep_logits,

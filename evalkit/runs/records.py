@@ -140,7 +140,8 @@ class TurnRecord:
         expectations: checks with their outcome; `recalls` ones are the recall probes.
         probe_distance: for each recall probe, in order, the turns since the fact was stated.
         satisfaction, intent, handover: what the flow answered; None where no flow is loaded.
-        prompt_tokens .. total_ns: as in the reply; None where the turn failed. first_token_ns, turn_overhead_ns and
+        prompt_tokens .. total_ns: as in the reply; None where the turn failed, the tokens also where a served model
+            doesn't tell them. first_token_ns, turn_overhead_ns and
             total_ns are measured at the client from the planned start.
     """
 

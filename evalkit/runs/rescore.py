@@ -1,5 +1,6 @@
 """Compute the numbers of a finished run again from its evidence, without the model: new metrics, mended code."""
 
+from evalkit.console import say
 from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 from evalkit.gate.policy import policy_digest
@@ -11,7 +12,7 @@ from evalkit.runs.interruption import terminable
 from evalkit.runs.judging import judge_run, store_verdict
 from evalkit.runs.orchestrate import RunOutcome, report_formats
 from evalkit.runs.plan import read_plan
-from evalkit.runs.seal import write_seal
+from evalkit.runs.seal import read_seal_content, write_seal
 from evalkit.runs.verify import FileDifference, seal_differences
 from evalkit.scenario.schema import Policy
 
@@ -37,6 +38,10 @@ def rescore(folder: RunFolder) -> RunOutcome:
     # A rescore that was killed between results and seal left exactly what this one computes; all else is an edit.
     _refuse(folder, [item for item in broken if _bytes(folder, item.path) != contents.get(item.path)])
     policies = _judged_policies(folder)
+    if read_seal_content(folder.path).get("signature") is not None:
+        say(
+            f"the signature goes with the old seal; sign it again: `evalkit sign {folder.path} --key PRIVATE`"
+        )
     with terminable():
         for name, content in contents.items():
             write_bytes_atomic(folder.path / name, content)

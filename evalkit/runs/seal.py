@@ -1,6 +1,7 @@
 """The seal: a digest of every file of a finished run, so that a later edit of any of them is found.
 
-What is judged and projected later (verdict.json, verdicts/, reports/) stays outside: it can be recomputed.
+What is judged and projected later (verdict.json, verdicts/, reports/) stays outside: it can be recomputed. A seal may
+carry a signature (see `evalkit.runs.signature`); `seal_sha256` is over everything else in it, the signature included.
 """
 
 from pathlib import Path
@@ -31,10 +32,14 @@ def write_seal(run: Path) -> dict[str, Any]:
         name: {"sha256": sha256_file(run / name), "bytes": (run / name).stat().st_size}
         for name in sealed_names(run)
     }
-    content: dict[str, Any] = {"schema": SCHEMA, "files": files}
-    content["seal_sha256"] = sha256_json(content)
-    write_bytes_atomic(RunFolder(run).seal, canonical_json(content))
-    return content
+    return store_seal(run, {"schema": SCHEMA, "files": files})
+
+
+def store_seal(run: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Write seal.json: `content` and its digest, which is returned with it."""
+    whole = {**content, "seal_sha256": sha256_json(content)}
+    write_bytes_atomic(RunFolder(run).seal, canonical_json(whole))
+    return whole
 
 
 def sealed_names(run: Path) -> list[str]:
@@ -62,6 +67,29 @@ def read_seal(run: Path) -> dict[str, dict[str, Any]]:
         InputError: no seal, or one that doesn't fit itself.
     """
     path = RunFolder(run).seal
+    files: dict[str, dict[str, Any]] = {}
+    for name, entry in Reader(read_seal_content(run), str(path)).mapping("files").items():
+        fields = Reader(entry, f"{path}: files.{name}")
+        files[name] = {"sha256": fields.text("sha256"), "bytes": fields.integer("bytes")}
+    return files
+
+
+def seal_digest(run: Path) -> str:
+    """`seal_sha256` of a seal that fits itself.
+
+    Raises:
+        InputError: no seal, or one that doesn't fit itself.
+    """
+    return str(read_seal_content(run)["seal_sha256"])
+
+
+def read_seal_content(run: Path) -> dict[str, Any]:
+    """seal.json, checked against itself.
+
+    Raises:
+        InputError: no seal, or one that doesn't fit itself.
+    """
+    path = RunFolder(run).seal
     content = read_json(path)
     reader = Reader(content, str(path))
     reader.one_of("schema", (SCHEMA,))
@@ -71,8 +99,4 @@ def read_seal(run: Path) -> dict[str, dict[str, Any]]:
     # Canonical to the byte, so that no edit of it goes unseen.
     if canonical_json(content) != path.read_bytes():
         raise InputError(f"{path}: isn't canonical JSON; the seal was edited")
-    files: dict[str, dict[str, Any]] = {}
-    for name, entry in reader.mapping("files").items():
-        fields = Reader(entry, f"{path}: files.{name}")
-        files[name] = {"sha256": fields.text("sha256"), "bytes": fields.integer("bytes")}
-    return files
+    return content

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from evalkit.backends.choice import DEFAULT, BackendName
 from evalkit.backends.models import MeasuredModel
+from evalkit.backends.own import OwnModel
 from evalkit.bundle import Bundle
 from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
@@ -78,7 +79,7 @@ def prepare(
         InputError: data or settings don't fit.
     """
     scenario = loaded.scenario
-    _refuse_served_dialogues(loaded, candidate, baseline)
+    _refuse_own_dialogues(loaded, candidate, baseline)
     counts = _pinned_counts(loaded, candidate, baseline)
     terms = None if loaded.glossary is None else read_glossary(loaded.glossary)
     sides: list[tuple[Side, MeasuredModel]] = [("candidate", candidate)]
@@ -118,15 +119,15 @@ def data_digests(loaded: LoadedScenario) -> dict[str, Any]:
     return digests
 
 
-def _refuse_served_dialogues(
+def _refuse_own_dialogues(
     loaded: LoadedScenario, candidate: MeasuredModel, baseline: MeasuredModel | None
 ) -> None:
-    other = [model for model in (candidate, baseline) if model is not None and not isinstance(model, Bundle)]
-    if loaded.scenario.dialogues is not None and other:
+    own = [model for model in (candidate, baseline) if isinstance(model, OwnModel)]
+    if loaded.scenario.dialogues is not None and own:
         raise loaded.error(
             ("dialogues",),
-            f"dialogues with {other[0].name}, which isn't a bundle, need a sandbox in front of it (`sandbox serve --engine "
-            "openai`), which this version lacks; leave dialogues out, or measure a bundle",
+            f"{own[0].name} is code of the user's, which scores tokens and holds no conversation; leave dialogues out, or "
+            "measure a bundle or an endpoint",
         )
 
 

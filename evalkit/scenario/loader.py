@@ -16,9 +16,10 @@ from evalkit.metrics.spec import MetricSpec
 from evalkit.scenario.additions import Additions, read_additions
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues
 from evalkit.scenario.flow import LoadedFlow, load_flow
-from evalkit.scenario.model_schema import BundleRef, EndpointRef, OwnBackendRef
+from evalkit.scenario.model_schema import AliasRef, BaselineRef, BundleRef, EndpointRef, ModelRef
 from evalkit.scenario.resample import LoadedResample, read_resample
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
+from evalkit.scenario.slices import check_slices
 from evalkit.yaml_source import FieldPath, YamlSource
 
 # The additions stand in the digest by their content.
@@ -42,6 +43,7 @@ class LoadedScenario:
         additions: what the scenario adds to the metrics.
         candidate_model, baseline_model: models that aren't bundles; nothing is asked of them here.
         resample: what the texts are re-weighted to, or None.
+        baseline_alias: the alias whose model is the baseline; the registry isn't asked here.
     """
 
     scenario: Scenario
@@ -61,6 +63,7 @@ class LoadedScenario:
     candidate_model: ServedModel | OwnModel | None = None
     baseline_model: ServedModel | OwnModel | None = None
     resample: LoadedResample | None = None
+    baseline_alias: str | None = None
 
     @property
     def name(self) -> str:
@@ -120,6 +123,8 @@ def load_scenario(path: Path) -> LoadedScenario:
     dialogues = read_dialogues(dialogue_files)
     if flow is None:
         _refuse_flow_expectations(dialogues, path)
+    text_data = None if text is None else reader.file(("text", "data"), text.data)
+    check_slices(scenario, source, policy, policy_path, text_data, dialogues)
     return LoadedScenario(
         scenario=scenario,
         source=source,
@@ -127,7 +132,7 @@ def load_scenario(path: Path) -> LoadedScenario:
         policy_path=policy_path,
         bundle=reader.bundle(scenario.model),
         baseline=reader.bundle(scenario.baseline),
-        text_data=None if text is None else reader.file(("text", "data"), text.data),
+        text_data=text_data,
         counts_file=None if counts in ("baseline", "candidate") else reader.file(counts_field, counts),
         glossary=None
         if domain is None
@@ -140,6 +145,7 @@ def load_scenario(path: Path) -> LoadedScenario:
         candidate_model=reader.model("model", scenario.model, additions.modules),
         baseline_model=reader.model("baseline", scenario.baseline, additions.modules),
         resample=read_resample(scenario, source, reader.file, additions.modules),
+        baseline_alias=scenario.baseline.alias if isinstance(scenario.baseline, AliasRef) else None,
     )
 
 
@@ -180,15 +186,15 @@ class _Reader:
         """Absolute path of a name that is relative to the scenario file."""
         return (self._folder / name).resolve()
 
-    def bundle(self, ref: BundleRef | EndpointRef | OwnBackendRef | None) -> Path | None:
+    def bundle(self, ref: ModelRef | BaselineRef | None) -> Path | None:
         """Folder of a model that is a bundle."""
         return self.absolute(ref.bundle) if isinstance(ref, BundleRef) else None
 
     def model(
-        self, key: str, ref: BundleRef | EndpointRef | OwnBackendRef | None, modules: Path | None
+        self, key: str, ref: ModelRef | BaselineRef | None, modules: Path | None
     ) -> ServedModel | OwnModel | None:
         """A model that isn't a bundle, with its tokenizer."""
-        if ref is None or isinstance(ref, BundleRef):
+        if ref is None or isinstance(ref, BundleRef | AliasRef):
             return None
         if isinstance(ref, EndpointRef) and ref.tokenizer is None:
             return ServedModel(ref, None, identity_sha256(ref.declare))

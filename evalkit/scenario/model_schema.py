@@ -17,6 +17,12 @@ class BundleRef(Strict):
     bundle: str
 
 
+class AliasRef(Strict):
+    """The model that an alias of the registry holds when the run begins; for a baseline."""
+
+    alias: str = Field(min_length=1)
+
+
 class EndpointRef(Strict):
     """A served model behind an OpenAI-compatible endpoint; its identity is what the operator declares.
 
@@ -80,9 +86,21 @@ def _model_kind(value: Any) -> str:
     return type(value).__name__ if isinstance(value, EndpointRef | OwnBackendRef) else "BundleRef"
 
 
+def _baseline_kind(value: Any) -> str:
+    by_alias = isinstance(value, AliasRef) or (isinstance(value, dict) and "alias" in value)
+    return "AliasRef" if by_alias else _model_kind(value)
+
+
 ModelRef = Annotated[
     Annotated[BundleRef, Tag("BundleRef")]
     | Annotated[EndpointRef, Tag("EndpointRef")]
     | Annotated[OwnBackendRef, Tag("OwnBackendRef")],
     Discriminator(_model_kind),
+]
+BaselineRef = Annotated[
+    Annotated[BundleRef, Tag("BundleRef")]
+    | Annotated[EndpointRef, Tag("EndpointRef")]
+    | Annotated[OwnBackendRef, Tag("OwnBackendRef")]
+    | Annotated[AliasRef, Tag("AliasRef")],
+    Discriminator(_baseline_kind),
 ]

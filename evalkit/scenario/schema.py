@@ -16,7 +16,7 @@ from evalkit.scenario.additions_schema import (
     names_once,
 )
 from evalkit.scenario.additions_schema import Strict as _Strict
-from evalkit.scenario.model_schema import ModelRef
+from evalkit.scenario.model_schema import BaselineRef, ModelRef
 
 
 class Window(_Strict):
@@ -244,7 +244,7 @@ class Scenario(_Strict):
     name: Identifier
     seed: int = Field(default=2024, ge=0, lt=2**63)
     model: ModelRef | None = None
-    baseline: ModelRef | None = None
+    baseline: BaselineRef | None = None
     first_release: bool = False
     flow: str | None = None
     text: Text | None = None

@@ -71,12 +71,13 @@ class EvaluationDescription:
         write_json_atomic(path, {"schema": SCHEMA, **asdict(self)})
 
 
-def read_description(path: Path) -> EvaluationDescription:
+def read_description(path: Path | str) -> EvaluationDescription:
     """Read a run folder (its candidate), or a file that `EvaluationDescription.write` made.
 
     Raises:
         InputError: neither of the two, or broken.
     """
+    path = Path(path)
     if path.is_dir():
         return _of_run(path)
     try:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from evalkit.backends.base import Backend
 from evalkit.bundle import load_bundle
 from evalkit.canonical import sha256_file
+from evalkit.checks import instance, number, several, shown, whole
 from evalkit.errors import InputError
 from evalkit.metrics.context import MetricContext, ResampleSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file
@@ -122,7 +123,9 @@ def with_robustness(
         InputError: a spec isn't valid (it is named by its place), or a file is missing or broken.
     """
     try:
-        parsed = Robustness.model_validate({"robustness": list(specs)}).robustness
+        parsed = Robustness.model_validate(
+            {"robustness": list(several("robustness", specs, "mappings"))}
+        ).robustness
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         # Names of classes in the path are pydantic's own.
@@ -170,20 +173,31 @@ def validation(
     Raises:
         InputError: a file is missing or broken, or the settings don't fit.
     """
-    path = Path(tokenizer)
-    text_tokenizer = TextTokenizer.from_file(
-        path, prefix_token=prefix_token, end_token=None, chat_template=None
-    )
+    path = Path(instance("tokenizer", tokenizer, str | Path, "the path of a tokenizer.json"))
+    max_length = whole("max_length", max_length, least=2)
+    confidence = number("confidence", confidence, above=0.5, below=1, what="a number above 0.5 and below 1")
+    seed = whole("seed", seed, least=0)
+    classes = instance("classes", classes or Classes(), Classes, "evalkit.scenario.schema.Classes")
+    if classes.own or classes.counts != "candidate":
+        field, how = ("own", "need a scenario") if classes.own else ("counts", "are given as counts=FILE")
+        raise InputError(f"classes.{field}: in a validation without a scenario these {how}")
+    if window is not None:
+        instance("window", window, Window, "evalkit.scenario.schema.Window")
+    if counts is not None:
+        counts = instance("counts", counts, str | Path | Counts, "the path of a .npz file, or Counts,")
+    items = _items(texts)
+    text_tokenizer = TextTokenizer.from_file(path, prefix_token=None, end_token=None, chat_template=None)
+    if prefix_token is not None:
+        text_tokenizer.prefix_token = whole("prefix_token", prefix_token, least=0)
+        if prefix_token >= text_tokenizer.vocab_size:
+            ids = text_tokenizer.vocab_size
+            raise InputError(f"prefix_token: a token id below {ids} is needed (got {prefix_token})")
     tokenizer_sha256 = sha256_file(path)
-    classes = classes or Classes()
     terms = None if classes.domain is None else read_glossary(Path(classes.domain.glossary))
     if isinstance(counts, str | Path):
         counts = counts_from_file(Path(counts))
     classifier = build_classifier(classes, text_tokenizer, tokenizer_sha256, counts, terms)
     window = resolve_window(window, max_length)
-    items = tuple(read_texts(Path(texts)) if isinstance(texts, str | Path) else texts)
-    if not items:
-        raise InputError("texts: there are none; an evaluation needs at least one")
     context = MetricContext(
         confidence=confidence,
         seed=seed,
@@ -193,6 +207,24 @@ def validation(
         absent=dict(classifier.absent),
     )
     return Validation(items, text_tokenizer, window, classifier, context)
+
+
+def _items(texts: str | Path | Sequence[TextItem]) -> tuple[TextItem, ...]:
+    """The texts, each once."""
+    if isinstance(texts, str | Path):
+        return tuple(read_texts(Path(texts)))
+    what = "TextItem(sample_id, text, cluster)"
+    items, ids = several("texts", texts, what), set[str]()
+    for place, item in enumerate(items):
+        instance(f"texts: {place}", item, TextItem, what)
+        if not all(isinstance(part, str) for part in (item.sample_id, item.text, item.cluster)):
+            raise InputError(f"texts: {place}: id, text and cluster are texts (got {shown(item)})")
+        if item.sample_id in ids:
+            raise InputError(f"texts: {place}: the id {item.sample_id!r} is repeated; give each text its own")
+        ids.add(item.sample_id)
+    if not items:
+        raise InputError("texts: there are none; an evaluation needs at least one")
+    return items
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ holds the scale is read from the device at every `every`-th step only, so that a
 from dataclasses import dataclass
 from typing import Any
 
+from evalkit.checks import shown, whole
+from evalkit.errors import InputError
 from evalkit.training.arguments import argument
 
 _RETURNED_FROM = 3  # (loss, overflow, scale), and more behind them in some trainers
@@ -42,17 +44,23 @@ class LossScaleReader:
             every: steps between two reads of a parameter.
 
         Raises:
-            ValueError: `every` isn't positive.
+            InputError: `every` isn't a positive whole number.
         """
-        if every < 1:
-            raise ValueError(f"every: a positive number of steps is needed (got {every})")
-        self._scaler, self._every = scaler, every
+        self._scaler, self._every = scaler, whole("loss_scale_every", every, least=1)
         self.source: str | None = None
         self.lag_steps = 0
 
     def at_start(self, parameters: Any) -> float | None:
-        """The scale before the first step; a drop in that step shows only against it."""
+        """The scale before the first step; a drop in that step shows only against it.
+
+        Raises:
+            InputError: the scaler that was given holds none.
+        """
         holder = self._holder(parameters)
+        if self._scaler is not None and _number(holder) is None:
+            raise InputError(
+                f"loss_scaler: a mindspore.amp.DynamicLossScaler, or what holds scale_value, is needed (got {shown(self._scaler)})"
+            )
         manager = _manager(parameters)
         if manager is not None:
             return _number(manager.get_loss_scale())

@@ -11,6 +11,7 @@ from mindspore import Tensor
 from mindspore.train import Metric
 
 from evalkit.canonical import sha256_text
+from evalkit.checks import instance, number, whole
 from evalkit.errors import InputError
 from evalkit.metrics.context import MetricContext
 from evalkit.metrics.evaluate import evaluate
@@ -46,9 +47,12 @@ class TokenMetric(Metric):  # type: ignore[misc]
             confidence: of the interval.
 
         Raises:
-            InputError: the name isn't one of them.
+            InputError: the name isn't one of them, or a number doesn't fit.
         """
         super().__init__()
+        instance("name", name, str, "a metric's name")
+        whole("ignore_label", ignore_label, least=-(2**31))
+        number("confidence", confidence, above=0.5, below=1, what="a number above 0.5 and below 1")
         if name not in METRICS:
             spec_for(name)  # a misspelt name gets its own message
             raise InputError(f"{name}: needs more than logits and labels; choose from {', '.join(METRICS)}")

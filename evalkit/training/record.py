@@ -1,11 +1,13 @@
 """What is written of each evaluation, and where to."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from evalkit.checks import instance
 from evalkit.errors import InputError
 from evalkit.metrics.result import MetricResult
 
@@ -22,6 +24,8 @@ class EvaluationRecord:
         weights_sha256: of the measured parameters; None where the evaluation failed before.
         effective_sample_size, uncovered_mass: of a drift-aware validation, else None.
         error: why there is no result, else None.
+        problems: what else went wrong: a decision that can't be made, a function to save that failed, a sink that did (an
+            earlier record's, where this one is written).
         elapsed_ns: time of the evaluation.
     """
 
@@ -35,6 +39,7 @@ class EvaluationRecord:
     effective_sample_size: float | None = None
     uncovered_mass: float | None = None
     error: str | None = None
+    problems: tuple[str, ...] = ()
     elapsed_ns: int = 0
     details: Mapping[str, Any] = field(default_factory=dict)
 
@@ -71,6 +76,11 @@ def metric_entry(metric: MetricResult) -> dict[str, Any]:
     }
 
 
+def finite(value: float | None) -> float | None:
+    """A number that JSON can hold, else None."""
+    return None if value is None or not math.isfinite(value) else value
+
+
 class Sink(Protocol):
     """Takes the records of a training, in order."""
 
@@ -88,7 +98,7 @@ class JsonlSink:
         Raises:
             InputError: it can't be written.
         """
-        self.path = Path(path)
+        self.path = Path(instance("path", path, str | Path, "the path of a file"))
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.open("a", encoding="utf-8").close()
@@ -117,8 +127,10 @@ class MlflowSink:
         """Take the run `run_id`, or the active one (one is started where there is none).
 
         Raises:
-            InputError: MLflow isn't installed.
+            InputError: MLflow isn't installed, or `run_id` is no text.
         """
+        if run_id is not None:
+            instance("run_id", run_id, str, "the id of a run")
         try:
             import mlflow
         except ImportError:
@@ -147,8 +159,9 @@ class TensorBoardSink:
         """Write event files into `folder`.
 
         Raises:
-            InputError: no TensorBoard writer is installed.
+            InputError: no TensorBoard writer is installed, or `folder` isn't a path.
         """
+        instance("folder", folder, str | Path, "the path of a folder")
         try:
             from tensorboardX import SummaryWriter
         except ImportError:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from evalkit.errors import InputError
+from evalkit.checks import function, instance, number, whole
 from evalkit.metrics.registry import spec_for
-from evalkit.metrics.result import MetricResult
+from evalkit.metrics.result import Direction, MetricResult
+from evalkit.metrics.spec import ROBUSTNESS_PREFIX, is_declared
 
 
 @dataclass
@@ -13,12 +14,13 @@ class KeepBest:
     """Calls `save` when a metric is better than ever, with certainty.
 
     Better: the whole interval lies beyond the best value so far, on the good side. The first value is the best so far.
-    An evaluation without an interval changes nothing.
+    An evaluation without an interval changes nothing. Where `save` raises, the best is the one before, so that the next
+    one is saved again.
 
     Attributes:
         metric: its name in full.
         save: called with the step.
-        best: step and value of the best so far.
+        best: step and value of the best so far; one that is given here is where each training starts.
     """
 
     metric: str
@@ -26,8 +28,21 @@ class KeepBest:
     best: tuple[int, float] | None = None
 
     def __post_init__(self) -> None:
-        """Raises InputError where no metric has the name."""
-        self._sign = direction_sign(self.metric)
+        """Raises InputError where no metric has the name, or `save` can't be called."""
+        self._sign = _sign(self.metric)
+        function("save", self.save, "a function of the step")
+        if self.best is not None:
+            step, value = instance("best", self.best, tuple, "(step, value)")
+            self.best = (whole("best: step", step, least=0), _finite("best: value", value))
+        self._first = self.best
+
+    def bind(self, direction: Direction) -> None:
+        """Say which way is better, which a metric that a scenario declares doesn't tell by its name."""
+        self._sign = 1 if direction == "higher" else -1
+
+    def begin(self) -> None:
+        """A new training begins: forget the best of the last one."""
+        self.best = self._first
 
     def take(self, step: int, result: MetricResult | None) -> bool:
         """Look at one evaluation; whether it is the best."""
@@ -35,8 +50,12 @@ class KeepBest:
             return False
         if self.best is not None and not _beyond(result, self.best[1], self._sign):
             return False
-        self.best = (step, result.value)
-        self.save(step)
+        before, self.best = self.best, (step, result.value)
+        try:
+            self.save(step)
+        except BaseException:
+            self.best = before
+            raise
         return True
 
 
@@ -49,7 +68,7 @@ class EarlyStop:
     Attributes:
         metric: its name in full.
         patience: evaluations.
-        best: best value so far.
+        best: best value so far; one that is given here is where each training starts.
         worse: evaluations in a row that were worse.
     """
 
@@ -59,10 +78,20 @@ class EarlyStop:
     worse: int = 0
 
     def __post_init__(self) -> None:
-        """Raises InputError where no metric has the name, or patience isn't positive."""
-        if self.patience < 1:
-            raise InputError(f"patience: a positive number is needed (got {self.patience})")
-        self._sign = direction_sign(self.metric)
+        """Raises InputError where no metric has the name, or a number doesn't fit."""
+        self._sign = _sign(self.metric)
+        whole("patience", self.patience, least=1)
+        self.best = None if self.best is None else _finite("best", self.best)
+        whole("worse", self.worse, least=0)
+        self._first = (self.best, self.worse)
+
+    def bind(self, direction: Direction) -> None:
+        """See `KeepBest.bind`."""
+        self._sign = 1 if direction == "higher" else -1
+
+    def begin(self) -> None:
+        """A new training begins: forget the last one."""
+        self.best, self.worse = self._first
 
     def take(self, result: MetricResult | None) -> bool:
         """Look at one evaluation; whether the training should end."""
@@ -77,13 +106,31 @@ class EarlyStop:
         return False
 
 
-def direction_sign(metric: str) -> int:
-    """1 where higher is better, else -1.
+def undecidable(result: MetricResult | None) -> str | None:
+    """Why nothing can be decided by a result, else None."""
+    if result is None:
+        return "it isn't among the metrics of this evaluation"
+    if result.value is None:
+        return result.reason or "it has no value"
+    if result.interval is None:
+        return f"it has no interval ({result.details.get('interval_reason', 'none was made')})"
+    return None
+
+
+def _sign(metric: str) -> int:
+    """1 where higher is better, else -1; of a metric that a scenario declares `bind` tells it.
 
     Raises:
         InputError: no metric has the name.
     """
+    instance("metric", metric, str, "a metric's name")
+    if is_declared(metric) and not metric.startswith(ROBUSTNESS_PREFIX):
+        return -1
     return 1 if spec_for(metric).direction == "higher" else -1
+
+
+def _finite(name: str, value: float) -> float:
+    return number(name, value, above=float("-inf"), what="a finite number")
 
 
 def _beyond(result: MetricResult, value: float, sign: int) -> bool:

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from evalkit.checks import number, several, shown, whole
+from evalkit.errors import InputError
+
 
 @dataclass(frozen=True)
 class StepEvent:
@@ -38,6 +41,9 @@ class StepEvent:
 class Trigger(Protocol):
     """A rule of one's own is any object like this.
 
+    Where it also has a method `begin()`, that is called before each training, for a rule that is used a second time.
+    On several ranks a rule must say the same on all of them.
+
     Attributes:
         name: stands in the record of the evaluation.
         forced: whether the cooldown applies.
@@ -62,6 +68,9 @@ class _Planned:
     forced = False
     reads: frozenset[str] = frozenset()
 
+    def begin(self) -> None:
+        """A new training begins; a rule without a memory has nothing to forget."""
+
 
 class EveryNSteps(_Planned):
     """After each `steps`-th step."""
@@ -69,10 +78,8 @@ class EveryNSteps(_Planned):
     name = "every_n_steps"
 
     def __init__(self, steps: int = 500) -> None:
-        """Raises ValueError where `steps` isn't positive."""
-        if steps < 1:
-            raise ValueError(f"steps: a positive number is needed (got {steps})")
-        self.steps = steps
+        """Raises InputError where `steps` isn't a positive whole number."""
+        self.steps = whole("steps", steps, least=1)
 
     def see(self, event: StepEvent) -> str | None:
         """See `Trigger.see`."""
@@ -85,10 +92,8 @@ class EveryEpoch(_Planned):
     name = "every_epoch"
 
     def __init__(self, epochs: int = 1) -> None:
-        """Raises ValueError where `epochs` isn't positive."""
-        if epochs < 1:
-            raise ValueError(f"epochs: a positive number is needed (got {epochs})")
-        self.epochs = epochs
+        """Raises InputError where `epochs` isn't a positive whole number."""
+        self.epochs = whole("epochs", epochs, least=1)
 
     def see(self, event: StepEvent) -> str | None:
         """See `Trigger.see`."""
@@ -102,10 +107,21 @@ class AtFractions(_Planned):
     name = "at_fraction"
 
     def __init__(self, fractions: Sequence[float]) -> None:
-        """Raises ValueError where a share isn't in (0, 1]."""
-        if not fractions or not all(0 < share <= 1 for share in fractions):
-            raise ValueError(f"fractions: shares above 0 and up to 1 are needed (got {list(fractions)})")
-        self._left = sorted(set(fractions))
+        """Raises InputError where a share isn't in (0, 1], or there is none."""
+        what = "shares above 0 and up to 1"
+        given = several("fractions", fractions, what)
+        if not given:
+            raise InputError(f"fractions: {what} are needed (got {shown(fractions)})")
+        beyond = math.nextafter(1, 2)
+        shares = (
+            number("fractions", share, above=0, below=beyond, what=f"a list of {what}") for share in given
+        )
+        self.fractions = tuple(sorted(set(shares)))
+        self.begin()
+
+    def begin(self) -> None:
+        """See `Trigger`."""
+        self._left = list(self.fractions)
 
     def see(self, event: StepEvent) -> str | None:
         """See `Trigger.see`."""
@@ -139,10 +155,13 @@ class OnLossScaleDrop:
     reads = frozenset({"loss_scale"})
 
     def __init__(self, halvings: int = 2, window: int = 100, settled: int = 5) -> None:
-        """Raises ValueError where a number isn't positive."""
-        if min(halvings, window, settled) < 1:
-            raise ValueError("halvings, window and settled: positive numbers are needed")
-        self.halvings, self.window, self.settled = halvings, window, settled
+        """Raises InputError where a number isn't positive and whole."""
+        self.halvings = whole("halvings", halvings, least=1)
+        self.window, self.settled = whole("window", window, least=1), whole("settled", settled, least=1)
+        self.begin()
+
+    def begin(self) -> None:
+        """See `Trigger`."""
         self._scales: deque[tuple[int, float]] = deque()
         self._held = 0
         self._calibrated = False
@@ -194,10 +213,13 @@ class OnOverflow:
     reads = frozenset({"overflow"})
 
     def __init__(self, consecutive: int = 1, settled: int = 5) -> None:
-        """Raises ValueError where a number isn't positive."""
-        if min(consecutive, settled) < 1:
-            raise ValueError("consecutive and settled: positive numbers are needed")
-        self.consecutive, self.settled = consecutive, settled
+        """Raises InputError where a number isn't positive and whole."""
+        self.consecutive = whole("consecutive", consecutive, least=1)
+        self.settled = whole("settled", settled, least=1)
+        self.begin()
+
+    def begin(self) -> None:
+        """See `Trigger`."""
         self._clean = self._run = 0
         self._calibrated = False
 
@@ -230,14 +252,15 @@ class OnLossSpike:
     _LEAST = 20  # losses, below which there is no course to compare with
 
     def __init__(self, deviations: float = 6.0, window: int = 100, persistence: int = 3) -> None:
-        """Raises ValueError where a number doesn't fit."""
-        if deviations <= 0 or window < self._LEAST or persistence < 1:
-            raise ValueError(
-                f"deviations and persistence must be positive, window at least {self._LEAST} "
-                f"(got {deviations}, {persistence}, {window})"
-            )
-        self.deviations, self.persistence = deviations, persistence
-        self._course: deque[float] = deque(maxlen=window)
+        """Raises InputError where a number doesn't fit."""
+        self.deviations = number("deviations", deviations, above=0)
+        self.window = whole("window", window, least=self._LEAST)
+        self.persistence = whole("persistence", persistence, least=1)
+        self.begin()
+
+    def begin(self) -> None:
+        """See `Trigger`."""
+        self._course: deque[float] = deque(maxlen=self.window)
         self._far: list[float] = []
 
     def see(self, event: StepEvent) -> str | None:

@@ -24,17 +24,17 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65valkit/wire/sandbox.proto\x12\x12\x65valkit.sandbox.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xbe\x01\n\rDescribeReply\x12\x14\n\x0cmodel_digest\x18\x01 \x01(\t\x12\x16\n\x0e\x64\x65\x63lared_model\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12\x13\n\x0b\x66low_digest\x18\x04 \x01(\t\x12\x14\n\x0cmax_sessions\x18\x05 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x06 \x01(\r\x12\x17\n\x0fmax_turn_tokens\x18\x07 \x01(\r\x12\x0f\n\x07version\x18\x08 \x01(\t\"]\n\x12OpenSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x13\n\x0bsystem_text\x18\x03 \x01(\t\x12\x0e\n\x06locale\x18\x04 \x01(\t\";\n\x10OpenSessionReply\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bidle_ttl_ms\x18\x02 \x01(\x04\"q\n\x08Sampling\x12\x16\n\x0emax_new_tokens\x18\x01 \x01(\r\x12\x13\n\x0btemperature\x18\x02 \x01(\x02\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\r\n\x05top_p\x18\x04 \x01(\x02\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0c\n\x04stop\x18\x06 \x03(\t\"u\n\x0bTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\x11\n\tuser_text\x18\x03 \x01(\t\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.evalkit.sandbox.v1.Sampling\"B\n\x06Intent\x12\r\n\x05label\x18\x01 \x01(\t\x12\x13\n\x0bprobability\x18\x02 \x01(\x02\x12\x14\n\x0cout_of_scope\x18\x03 \x01(\x08\":\n\x08Handover\x12\x0f\n\x07\x64\x65\x63ided\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x02\"?\n\x0cSatisfaction\x12\r\n\x05score\x18\x01 \x01(\x02\x12 \n\x18probability_dissatisfied\x18\x02 \x01(\x02\"f\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x15\n\rreused_tokens\x18\x02 \x01(\r\x12\x18\n\x10generated_tokens\x18\x03 \x01(\r\x12\x15\n\rdropped_turns\x18\x04 \x01(\r\"\xad\x01\n\x07Timings\x12\x10\n\x08queue_ns\x18\x01 \x01(\x04\x12\x12\n\nprefill_ns\x18\x02 \x01(\x04\x12\x16\n\x0e\x66irst_token_ns\x18\x03 \x01(\x04\x12\x11\n\tdecode_ns\x18\x04 \x01(\x04\x12\x11\n\tintent_ns\x18\x05 \x01(\x04\x12\x13\n\x0bhandover_ns\x18\x06 \x01(\x04\x12\x17\n\x0fsatisfaction_ns\x18\x07 \x01(\x04\x12\x10\n\x08total_ns\x18\x08 \x01(\x04\"\xbb\x03\n\tTurnReply\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\x12\n\nturn_index\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12\x37\n\rfinish_reason\x18\x06 \x01(\x0e\x32 .evalkit.sandbox.v1.FinishReason\x12*\n\x06intent\x18\x07 \x01(\x0b\x32\x1a.evalkit.sandbox.v1.Intent\x12.\n\x08handover\x18\x08 \x01(\x0b\x32\x1c.evalkit.sandbox.v1.Handover\x12\x36\n\x0csatisfaction\x18\t \x01(\x0b\x32 .evalkit.sandbox.v1.Satisfaction\x12(\n\x05usage\x18\n \x01(\x0b\x32\x19.evalkit.sandbox.v1.Usage\x12,\n\x07timings\x18\x0b \x01(\x0b\x32\x1b.evalkit.sandbox.v1.Timings\x12/\n\x05state\x18\x0c \x01(\x0e\x32 .evalkit.sandbox.v1.SessionState\"Z\n\tTurnChunk\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12,\n\x05reply\x18\x03 \x01(\x0b\x32\x1d.evalkit.sandbox.v1.TurnReply\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"b\n\x0eTranscriptTurn\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x11\n\tuser_text\x18\x02 \x01(\t\x12,\n\x05reply\x18\x03 \x01(\x0b\x32\x1d.evalkit.sandbox.v1.TurnReply\"\xa1\x01\n\x11SessionTranscript\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .evalkit.sandbox.v1.SessionState\x12\x31\n\x05turns\x18\x03 \x03(\x0b\x32\".evalkit.sandbox.v1.TranscriptTurn\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"S\n\x11\x43loseSessionReply\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .evalkit.sandbox.v1.SessionState\x12\r\n\x05turns\x18\x02 \x01(\r*s\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x07\n\x03\x45ND\x10\x01\x12\x0f\n\x0bSTOP_STRING\x10\x02\x12\n\n\x06LENGTH\x10\x03\x12\r\n\tCANCELLED\x10\x04\x12\x0f\n\x0bHANDED_OVER\x10\x05*\\\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x08\n\x04OPEN\x10\x01\x12\x17\n\x13SESSION_HANDED_OVER\x10\x02\x12\n\n\x06\x43LOSED\x10\x03\x32\x8e\x04\n\x07Sandbox\x12R\n\x08\x44\x65scribe\x12#.evalkit.sandbox.v1.DescribeRequest\x1a!.evalkit.sandbox.v1.DescribeReply\x12[\n\x0bOpenSession\x12&.evalkit.sandbox.v1.OpenSessionRequest\x1a$.evalkit.sandbox.v1.OpenSessionReply\x12\x46\n\x04Turn\x12\x1f.evalkit.sandbox.v1.TurnRequest\x1a\x1d.evalkit.sandbox.v1.TurnReply\x12N\n\nStreamTurn\x12\x1f.evalkit.sandbox.v1.TurnRequest\x1a\x1d.evalkit.sandbox.v1.TurnChunk0\x01\x12Z\n\nGetSession\x12%.evalkit.sandbox.v1.GetSessionRequest\x1a%.evalkit.sandbox.v1.SessionTranscript\x12^\n\x0c\x43loseSession\x12\'.evalkit.sandbox.v1.CloseSessionRequest\x1a%.evalkit.sandbox.v1.CloseSessionReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x65valkit/wire/sandbox.proto\x12\x12\x65valkit.sandbox.v1\"\x11\n\x0f\x44\x65scribeRequest\"\xbe\x01\n\rDescribeReply\x12\x14\n\x0cmodel_digest\x18\x01 \x01(\t\x12\x16\n\x0e\x64\x65\x63lared_model\x18\x02 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x03 \x01(\t\x12\x13\n\x0b\x66low_digest\x18\x04 \x01(\t\x12\x14\n\x0cmax_sessions\x18\x05 \x01(\r\x12\x1a\n\x12max_context_tokens\x18\x06 \x01(\r\x12\x17\n\x0fmax_turn_tokens\x18\x07 \x01(\r\x12\x0f\n\x07version\x18\x08 \x01(\t\"]\n\x12OpenSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0e\n\x06tenant\x18\x02 \x01(\t\x12\x13\n\x0bsystem_text\x18\x03 \x01(\t\x12\x0e\n\x06locale\x18\x04 \x01(\t\";\n\x10OpenSessionReply\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x13\n\x0bidle_ttl_ms\x18\x02 \x01(\x04\"q\n\x08Sampling\x12\x16\n\x0emax_new_tokens\x18\x01 \x01(\r\x12\x13\n\x0btemperature\x18\x02 \x01(\x02\x12\r\n\x05top_k\x18\x03 \x01(\r\x12\r\n\x05top_p\x18\x04 \x01(\x02\x12\x0c\n\x04seed\x18\x05 \x01(\x04\x12\x0c\n\x04stop\x18\x06 \x03(\t\"u\n\x0bTurnRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\x11\n\tuser_text\x18\x03 \x01(\t\x12.\n\x08sampling\x18\x04 \x01(\x0b\x32\x1c.evalkit.sandbox.v1.Sampling\"B\n\x06Intent\x12\r\n\x05label\x18\x01 \x01(\t\x12\x13\n\x0bprobability\x18\x02 \x01(\x02\x12\x14\n\x0cout_of_scope\x18\x03 \x01(\x08\":\n\x08Handover\x12\x0f\n\x07\x64\x65\x63ided\x18\x01 \x01(\x08\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x02\"?\n\x0cSatisfaction\x12\r\n\x05score\x18\x01 \x01(\x02\x12 \n\x18probability_dissatisfied\x18\x02 \x01(\x02\"\xae\x01\n\x05Usage\x12\x1a\n\rprompt_tokens\x18\x01 \x01(\rH\x00\x88\x01\x01\x12\x1a\n\rreused_tokens\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x1d\n\x10generated_tokens\x18\x03 \x01(\rH\x02\x88\x01\x01\x12\x15\n\rdropped_turns\x18\x04 \x01(\rB\x10\n\x0e_prompt_tokensB\x10\n\x0e_reused_tokensB\x13\n\x11_generated_tokens\"\xad\x01\n\x07Timings\x12\x10\n\x08queue_ns\x18\x01 \x01(\x04\x12\x12\n\nprefill_ns\x18\x02 \x01(\x04\x12\x16\n\x0e\x66irst_token_ns\x18\x03 \x01(\x04\x12\x11\n\tdecode_ns\x18\x04 \x01(\x04\x12\x11\n\tintent_ns\x18\x05 \x01(\x04\x12\x13\n\x0bhandover_ns\x18\x06 \x01(\x04\x12\x17\n\x0fsatisfaction_ns\x18\x07 \x01(\x04\x12\x10\n\x08total_ns\x18\x08 \x01(\x04\"\xbb\x03\n\tTurnReply\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0f\n\x07turn_id\x18\x02 \x01(\t\x12\x12\n\nturn_index\x18\x03 \x01(\r\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x11\n\ttoken_ids\x18\x05 \x03(\r\x12\x37\n\rfinish_reason\x18\x06 \x01(\x0e\x32 .evalkit.sandbox.v1.FinishReason\x12*\n\x06intent\x18\x07 \x01(\x0b\x32\x1a.evalkit.sandbox.v1.Intent\x12.\n\x08handover\x18\x08 \x01(\x0b\x32\x1c.evalkit.sandbox.v1.Handover\x12\x36\n\x0csatisfaction\x18\t \x01(\x0b\x32 .evalkit.sandbox.v1.Satisfaction\x12(\n\x05usage\x18\n \x01(\x0b\x32\x19.evalkit.sandbox.v1.Usage\x12,\n\x07timings\x18\x0b \x01(\x0b\x32\x1b.evalkit.sandbox.v1.Timings\x12/\n\x05state\x18\x0c \x01(\x0e\x32 .evalkit.sandbox.v1.SessionState\"Z\n\tTurnChunk\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12,\n\x05reply\x18\x03 \x01(\x0b\x32\x1d.evalkit.sandbox.v1.TurnReply\"\'\n\x11GetSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"b\n\x0eTranscriptTurn\x12\x0f\n\x07turn_id\x18\x01 \x01(\t\x12\x11\n\tuser_text\x18\x02 \x01(\t\x12,\n\x05reply\x18\x03 \x01(\x0b\x32\x1d.evalkit.sandbox.v1.TurnReply\"\xa1\x01\n\x11SessionTranscript\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .evalkit.sandbox.v1.SessionState\x12\x31\n\x05turns\x18\x03 \x03(\x0b\x32\".evalkit.sandbox.v1.TranscriptTurn\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\")\n\x13\x43loseSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"S\n\x11\x43loseSessionReply\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .evalkit.sandbox.v1.SessionState\x12\r\n\x05turns\x18\x02 \x01(\r*s\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x07\n\x03\x45ND\x10\x01\x12\x0f\n\x0bSTOP_STRING\x10\x02\x12\n\n\x06LENGTH\x10\x03\x12\r\n\tCANCELLED\x10\x04\x12\x0f\n\x0bHANDED_OVER\x10\x05*\\\n\x0cSessionState\x12\x1d\n\x19SESSION_STATE_UNSPECIFIED\x10\x00\x12\x08\n\x04OPEN\x10\x01\x12\x17\n\x13SESSION_HANDED_OVER\x10\x02\x12\n\n\x06\x43LOSED\x10\x03\x32\x8e\x04\n\x07Sandbox\x12R\n\x08\x44\x65scribe\x12#.evalkit.sandbox.v1.DescribeRequest\x1a!.evalkit.sandbox.v1.DescribeReply\x12[\n\x0bOpenSession\x12&.evalkit.sandbox.v1.OpenSessionRequest\x1a$.evalkit.sandbox.v1.OpenSessionReply\x12\x46\n\x04Turn\x12\x1f.evalkit.sandbox.v1.TurnRequest\x1a\x1d.evalkit.sandbox.v1.TurnReply\x12N\n\nStreamTurn\x12\x1f.evalkit.sandbox.v1.TurnRequest\x1a\x1d.evalkit.sandbox.v1.TurnChunk0\x01\x12Z\n\nGetSession\x12%.evalkit.sandbox.v1.GetSessionRequest\x1a%.evalkit.sandbox.v1.SessionTranscript\x12^\n\x0c\x43loseSession\x12\'.evalkit.sandbox.v1.CloseSessionRequest\x1a%.evalkit.sandbox.v1.CloseSessionReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'evalkit.wire.sandbox_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FINISHREASON']._serialized_start=2096
-  _globals['_FINISHREASON']._serialized_end=2211
-  _globals['_SESSIONSTATE']._serialized_start=2213
-  _globals['_SESSIONSTATE']._serialized_end=2305
+  _globals['_FINISHREASON']._serialized_start=2169
+  _globals['_FINISHREASON']._serialized_end=2284
+  _globals['_SESSIONSTATE']._serialized_start=2286
+  _globals['_SESSIONSTATE']._serialized_end=2378
   _globals['_DESCRIBEREQUEST']._serialized_start=50
   _globals['_DESCRIBEREQUEST']._serialized_end=67
   _globals['_DESCRIBEREPLY']._serialized_start=70
@@ -53,24 +53,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HANDOVER']._serialized_end=778
   _globals['_SATISFACTION']._serialized_start=780
   _globals['_SATISFACTION']._serialized_end=843
-  _globals['_USAGE']._serialized_start=845
-  _globals['_USAGE']._serialized_end=947
-  _globals['_TIMINGS']._serialized_start=950
-  _globals['_TIMINGS']._serialized_end=1123
-  _globals['_TURNREPLY']._serialized_start=1126
-  _globals['_TURNREPLY']._serialized_end=1569
-  _globals['_TURNCHUNK']._serialized_start=1571
-  _globals['_TURNCHUNK']._serialized_end=1661
-  _globals['_GETSESSIONREQUEST']._serialized_start=1663
-  _globals['_GETSESSIONREQUEST']._serialized_end=1702
-  _globals['_TRANSCRIPTTURN']._serialized_start=1704
-  _globals['_TRANSCRIPTTURN']._serialized_end=1802
-  _globals['_SESSIONTRANSCRIPT']._serialized_start=1805
-  _globals['_SESSIONTRANSCRIPT']._serialized_end=1966
-  _globals['_CLOSESESSIONREQUEST']._serialized_start=1968
-  _globals['_CLOSESESSIONREQUEST']._serialized_end=2009
-  _globals['_CLOSESESSIONREPLY']._serialized_start=2011
-  _globals['_CLOSESESSIONREPLY']._serialized_end=2094
-  _globals['_SANDBOX']._serialized_start=2308
-  _globals['_SANDBOX']._serialized_end=2834
+  _globals['_USAGE']._serialized_start=846
+  _globals['_USAGE']._serialized_end=1020
+  _globals['_TIMINGS']._serialized_start=1023
+  _globals['_TIMINGS']._serialized_end=1196
+  _globals['_TURNREPLY']._serialized_start=1199
+  _globals['_TURNREPLY']._serialized_end=1642
+  _globals['_TURNCHUNK']._serialized_start=1644
+  _globals['_TURNCHUNK']._serialized_end=1734
+  _globals['_GETSESSIONREQUEST']._serialized_start=1736
+  _globals['_GETSESSIONREQUEST']._serialized_end=1775
+  _globals['_TRANSCRIPTTURN']._serialized_start=1777
+  _globals['_TRANSCRIPTTURN']._serialized_end=1875
+  _globals['_SESSIONTRANSCRIPT']._serialized_start=1878
+  _globals['_SESSIONTRANSCRIPT']._serialized_end=2039
+  _globals['_CLOSESESSIONREQUEST']._serialized_start=2041
+  _globals['_CLOSESESSIONREQUEST']._serialized_end=2082
+  _globals['_CLOSESESSIONREPLY']._serialized_start=2084
+  _globals['_CLOSESESSIONREPLY']._serialized_end=2167
+  _globals['_SANDBOX']._serialized_start=2381
+  _globals['_SANDBOX']._serialized_end=2907
 # @@protoc_insertion_point(module_scope)

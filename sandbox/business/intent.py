@@ -1,10 +1,11 @@
 """The intent recogniser: what does the user want, and how sure is that."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.business.features import intent_features
-from sandbox.business.linear_model import LinearTextModel, load_linear_model
+from sandbox.business.linear_model import Float64, LinearTextModel, load_linear_model
 from sandbox.domain import IntentGuess
 
 # A training set may bring examples of what the bot isn't for, under this label.
@@ -34,7 +35,13 @@ class IntentRecogniser:
 
     def recognise(self, text: str) -> IntentGuess:
         """The most probable intent of what the user said."""
-        probabilities = self.model.probabilities(text)
+        return self.recognise_all([text])[0]
+
+    def recognise_all(self, texts: Sequence[str]) -> list[IntentGuess]:
+        """The same of several texts at once; equal to the bit."""
+        return [self._guess(probabilities) for probabilities in self.model.probabilities_of(texts)]
+
+    def _guess(self, probabilities: Float64) -> IntentGuess:
         best = int(probabilities.argmax())
         label, probability = self.model.labels[best], float(probabilities[best])
         return IntentGuess(

@@ -1,5 +1,6 @@
 """The satisfaction predictor: the rating from 1 to 5 that a user would give a turn."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,8 +43,14 @@ class SatisfactionPredictor:
 
     def predict(self, turn: RatedTurn) -> SatisfactionGuess:
         """Expected rating, and the probability that it's 1 or 2."""
-        probabilities = self.model.probabilities(turn)
-        return SatisfactionGuess(
-            score=float(probabilities @ self.ratings),
-            probability_dissatisfied=float(probabilities[self.ratings <= DISSATISFIED_UP_TO].sum()),
-        )
+        return self.predict_all([turn])[0]
+
+    def predict_all(self, turns: Sequence[RatedTurn]) -> list[SatisfactionGuess]:
+        """The same of several turns at once; equal to the bit."""
+        return [
+            SatisfactionGuess(
+                score=float(probabilities @ self.ratings),
+                probability_dissatisfied=float(probabilities[self.ratings <= DISSATISFIED_UP_TO].sum()),
+            )
+            for probabilities in self.model.probabilities_of(turns)
+        ]

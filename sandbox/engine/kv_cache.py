@@ -1,25 +1,24 @@
-"""Keys and values of sessions between turns, in numpy arrays under a stated budget.
+"""Keys and values in memory: what a token takes, how the budget is divided, and the rows that the graph reads.
 
-An entry knows the tokens it was computed from, and a prefix is reused only where they equal the prompt's, token by
-token. The last token of a reply has no keys yet when the reply ends (nothing followed it): it isn't in the entry,
-so the next turn feeds it with the rest of the prompt.
+The budget has two parts, both taken at the start and never grown. The rows hold the turns in flight, in the very
+layout of the graph's input, so that a step reads and writes them in place. The blocks (prefix_cache.py) keep
+what later turns may reuse.
 """
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from evalkit.errors import InputError
+
 Float32 = npt.NDArray[np.float32]
 
-# Room and length are handed out in blocks, so that the graph sees few shapes: a new shape costs it about 1.5 ms.
-BLOCK = 32
-
-
-class KvBudgetError(Exception):
-    """The budget is full of turns in flight."""
+# Room and length are handed out in blocks of so many tokens; a shared or earlier prefix is reused in whole blocks.
+BLOCK = 16
+# Room of a row: this many tokens, or 2, 4, 8 … times as many.
+_SMALLEST_ROOM = 128
 
 
 @dataclass(frozen=True)
@@ -30,127 +29,102 @@ class KvShape:
     kv_heads: int
     head_size: int
 
+    @property
+    def token_bytes(self) -> int:
+        """Memory of one token."""
+        return 2 * self.layers * self.kv_heads * self.head_size * 4
+
     def bytes_for(self, tokens: int) -> int:
-        """Size of an entry with room for at least `tokens` tokens."""
-        return 2 * self.layers * self.kv_heads * self.head_size * 4 * _blocks(tokens)
+        """Memory of `tokens` tokens in whole blocks."""
+        return self.token_bytes * whole_blocks(tokens)
 
 
-class KvEntry:
-    """Keys and values of one session."""
+def whole_blocks(tokens: int) -> int:
+    """`tokens` rounded up to whole blocks, at least one."""
+    return -(-max(tokens, 1) // BLOCK) * BLOCK
 
-    def __init__(self, shape: KvShape, room: int) -> None:
+
+def room_for(tokens: int, max_length: int) -> int:
+    """Room of a row that must hold `tokens` tokens: one of few sizes, so that the graph sees few shapes."""
+    room = _SMALLEST_ROOM
+    while room < tokens:
+        room *= 2
+    return min(room, whole_blocks(max_length))
+
+
+@dataclass(frozen=True)
+class KvPlan:
+    """How a budget is divided.
+
+    Attributes:
+        row_tokens: tokens that fit into all rows together.
+        blocks: number of blocks for what is kept between turns.
+    """
+
+    row_tokens: int
+    blocks: int
+
+
+def divide_budget(shape: KvShape, budget_bytes: int, max_length: int, max_rows: int) -> KvPlan:
+    """Half of the budget for the rows (at least one of max_length, at most max_rows of it), the rest for blocks.
+
+    Raises:
+        InputError: not even one row fits.
+    """
+    row = whole_blocks(max_length)
+    tokens = budget_bytes // shape.token_bytes
+    if tokens < row:
+        needed = -(-shape.bytes_for(max_length) // (1 << 20))
+        raise InputError(
+            f"cache memory: {budget_bytes >> 20} MiB is less than one session of {max_length} tokens takes; give at least"
+            f" {needed} MiB"
+        )
+    row_tokens = min(max(row, tokens // 2), max_rows * row)
+    return KvPlan(row_tokens, (tokens - row_tokens) // BLOCK)
+
+
+class KvRows:
+    """Keys and values of the turns in flight: for each layer and kind one array [rows, kv_heads, room, head_size].
+
+    The arrays are views of memory that is taken once. With a larger room there are fewer rows.
+
+    Attributes:
+        room: tokens that fit into a row, 0 before the first `lay_out`.
+        count: number of rows.
+        parts: keys of layer 0, values of layer 0, keys of layer 1, …
+    """
+
+    def __init__(self, shape: KvShape, tokens: int) -> None:
+        """Take memory for `tokens` tokens."""
         self.shape = shape
-        self.ids: list[int] = []
-        self.in_flight = False
-        self._rows = np.zeros((shape.layers, 2, shape.kv_heads, _blocks(room), shape.head_size), np.float32)
-
-    @property
-    def length(self) -> int:
-        """Number of tokens held."""
-        return len(self.ids)
-
-    @property
-    def room(self) -> int:
-        """Number of tokens that fit."""
-        return int(self._rows.shape[3])
-
-    @property
-    def size_bytes(self) -> int:
-        """Memory of the entry."""
-        return int(self._rows.nbytes)
-
-    def resize(self, room: int) -> None:
-        """Give the entry room for `room` tokens, keeping what it holds."""
-        rows = np.zeros((*self._rows.shape[:3], _blocks(room), self.shape.head_size), np.float32)
-        rows[:, :, :, : self.length] = self._rows[:, :, :, : self.length]
-        self._rows = rows
-
-    def keep_common_prefix(self, prompt: Sequence[int]) -> int:
-        """Cut the entry to the longest prefix it shares with `prompt` and return its length.
-
-        At least the prompt's last token is left out: its logits are wanted, so it must be computed.
-        """
-        common = 0
-        for held, wanted in zip(self.ids, prompt[:-1], strict=False):
-            if held != wanted:
-                break
-            common += 1
-        del self.ids[common:]
-        return common
-
-    def append(self, ids: Sequence[int], layers: Sequence[Float32]) -> None:
-        """Add computed tokens.
-
-        Args:
-            ids: n token ids.
-            layers: keys of layer 0, values of layer 0, keys of layer 1, ...; each [1, kv_heads, n, head_size].
-        """
-        start, end = self.length, self.length + len(ids)
-        for index, new in enumerate(layers):
-            self._rows[index // 2, index % 2, :, start:end] = new[0]
-        self.ids.extend(ids)
-
-    def past(self) -> list[Float32]:
-        """What is held, in the order of `append`, each [1, kv_heads, P, head_size], contiguous.
-
-        P is the length rounded up to a whole block, at least one; rows from `length` on hold anything finite and
-        must be masked by the reader.
-        """
-        part = self._rows[:, :, None, :, : _blocks(self.length)]
-        return [
-            np.ascontiguousarray(part[layer, kind]) for layer in range(self.shape.layers) for kind in (0, 1)
+        self.tokens = tokens
+        self.room = 0
+        self.count = 0
+        self.parts: list[Float32] = []
+        # Zeros, because rows that nobody uses are multiplied by weights of zero: they must be finite.
+        self._memory = [
+            np.zeros(shape.kv_heads * shape.head_size * tokens, np.float32) for _ in range(2 * shape.layers)
         ]
 
+    def rows_of(self, room: int) -> int:
+        """How many rows of this room fit."""
+        return self.tokens // room
 
-class KvCache:
-    """The entries of all sessions, the longest unused one evicted first, never one in flight."""
+    def lay_out(self, room: int, lengths: Sequence[int]) -> None:
+        """Change the room; the first rows keep their first `lengths` tokens."""
+        shape = self.shape
+        count = self.rows_of(room)
+        old, self.parts = self.parts, []
+        for index, memory in enumerate(self._memory):
+            kept = [old[index][row, :, :length].copy() for row, length in enumerate(lengths)]
+            used = memory[: count * shape.kv_heads * room * shape.head_size]
+            part = used.reshape(count, shape.kv_heads, room, shape.head_size)
+            for row, values in enumerate(kept):
+                part[row, :, : values.shape[1]] = values
+            self.parts.append(part)
+        self.room, self.count = room, count
 
-    def __init__(self, shape: KvShape, budget_bytes: int) -> None:
-        self._shape = shape
-        self._budget = budget_bytes
-        self._entries: OrderedDict[int, KvEntry] = OrderedDict()  # least recently used first
-
-    @property
-    def used_bytes(self) -> int:
-        """Memory of all entries."""
-        return sum(entry.size_bytes for entry in self._entries.values())
-
-    def acquire(self, key: int, room: int) -> KvEntry:
-        """The session's entry, in flight from now on, with room for `room` tokens.
-
-        Raises:
-            KvBudgetError: what is in flight leaves no room.
-        """
-        entry = self._entries.get(key)
-        held = entry.size_bytes if entry is not None else 0
-        if entry is None or entry.room < room:
-            self._make_room(self._shape.bytes_for(room) - held, keep=key)
-        if entry is None:
-            entry = self._entries[key] = KvEntry(self._shape, room)
-        elif entry.room < room:
-            entry.resize(room)
-        self._entries.move_to_end(key)
-        entry.in_flight = True
-        return entry
-
-    def drop(self, key: int) -> None:
-        """Forget a session's entry; unknown keys are ignored."""
-        self._entries.pop(key, None)
-
-    def _make_room(self, more_bytes: int, keep: int) -> None:
-        excess = self.used_bytes + more_bytes - self._budget
-        victims = []
-        for key, entry in self._entries.items():
-            if excess <= 0:
-                break
-            if not entry.in_flight and key != keep:
-                victims.append(key)
-                excess -= entry.size_bytes
-        if excess > 0:
-            raise KvBudgetError
-        for key in victims:
-            del self._entries[key]
-
-
-def _blocks(tokens: int) -> int:
-    return -(-max(tokens, 1) // BLOCK) * BLOCK
+    def move(self, source: int, target: int, length: int) -> None:
+        """Copy a row's first `length` tokens over another row."""
+        for part in self.parts:
+            part[target, :, :length] = part[source, :, :length]

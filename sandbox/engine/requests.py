@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from evalkit.chat import Message
 from sandbox.domain import FinishReason, Sampling
 
 
@@ -14,11 +15,12 @@ class GenerationRequest:
 
     Attributes:
         cache_key: names the session whose cached prefix may be reused.
-        prompt_ids: the whole conversation so far.
+        prompt_ids: the whole conversation so far; empty for an engine that is asked with messages.
         sampling: how to choose tokens.
         tenant: whose conversation it is; nothing cached for one tenant is seen by another.
         shared_tokens: how many leading prompt ids (prefix token and system text) other sessions of the tenant may
             reuse; what the user said is never among them.
+        messages: the whole conversation so far as messages, for an engine that tokenises by itself; else empty.
     """
 
     cache_key: int
@@ -26,6 +28,7 @@ class GenerationRequest:
     sampling: Sampling
     tenant: str = ""
     shared_tokens: int = 0
+    messages: tuple[Message, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,24 @@ class EngineLoad:
 
 @dataclass(frozen=True)
 class GenerationEnd:
-    """How a generation went; times in nanoseconds as in sandbox.domain.Timings."""
+    """How a generation went; times in nanoseconds as in sandbox.domain.Timings.
+
+    Attributes:
+        finish_reason: why the reply ended.
+        reused_tokens: prompt tokens that were still cached; None if the engine doesn't tell.
+        queue_ns, prefill_ns, decode_ns: see sandbox.domain.Timings.
+        prompt_tokens, generated_tokens: counted by an engine that is asked with messages; None if it doesn't tell.
+        dropped_turns: how many of the oldest exchanges in `messages` the engine left out to fit its context.
+    """
 
     finish_reason: FinishReason
-    reused_tokens: int
+    reused_tokens: int | None
     queue_ns: int
     prefill_ns: int
     decode_ns: int
+    prompt_tokens: int | None = None
+    generated_tokens: int | None = None
+    dropped_turns: int = 0
 
 
 @dataclass(frozen=True)

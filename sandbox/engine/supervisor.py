@@ -21,6 +21,7 @@ from evalkit.errors import EvalkitError, InputError
 from sandbox.domain import FinishReason
 from sandbox.engine.pipe import HEADER_BYTES, Message, body_length, decode, frame
 from sandbox.engine.requests import EngineLoad, GenerationEnd, GenerationPiece, GenerationRequest
+from sandbox.engine.step_model import EngineName
 from sandbox.errors import CapacityError, EngineUnavailableError
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ _FIRST_BACK_OFF_S = 0.2
 _MAX_BACK_OFF_S = 10.0
 # A turn that finds the engine restarting waits for it, at most this long.
 _PATIENCE_S = 20.0
+_NO_LOAD: Message = {"running": 0, "waiting": 0, "kv_used": 0}
 # An engine that ran for so long before it died starts the back-off anew.
 _STABLE_S = 30.0
 
@@ -47,21 +49,43 @@ class EngineSupervisor:
     Attributes:
         state: what the engine is doing.
         restarts: how often it died and was started again.
+        engine: which graph serves; None until the engine process says so, unless it was asked for.
         pid: of the running engine process, None between two.
     """
 
-    def __init__(self, bundle: Path, kv_bytes: int, on_state: Callable[[EngineState], None]) -> None:
+    def __init__(
+        self,
+        bundle: Path,
+        kv_bytes: int,
+        on_state: Callable[[EngineState], None],
+        engine: EngineName | None = None,
+        max_rows: int = 32,
+        max_waiting: int = 256,
+    ) -> None:
         """Prepare, without starting anything.
 
         Args:
             bundle: bundle folder.
             kv_bytes: budget of the engine's cache.
             on_state: called after each change of state, on the event loop.
+            engine: which graph serves; None for the one that `choose_engine` takes.
+            max_rows: turns computed at once.
+            max_waiting: turns that may wait in the engine for cache memory or a place in the batch.
         """
         self.state = EngineState.STARTING
         self.restarts = 0
         self.pid: int | None = None
-        self._start_message: Message = {"bundle": str(bundle.resolve()), "kv_bytes": kv_bytes}
+        self.engine: EngineName | None = engine
+        self._max_rows = max_rows
+        self._start_message: Message = {
+            "bundle": str(bundle.resolve()),
+            "kv_bytes": kv_bytes,
+            "engine": engine,
+            "max_rows": max_rows,
+            "max_waiting": max_waiting,
+        }
+        self._load: Message = _NO_LOAD
+        self._death = ""  # how the last engine process ended
         self._on_state = on_state
         self._settled = asyncio.Event()  # ready or closed: no use in waiting
         self._process: Process | None = None
@@ -108,6 +132,8 @@ class EngineSupervisor:
                 "op": "generate",
                 "request": number,
                 "key": request.cache_key,
+                "tenant": request.tenant,
+                "shared": request.shared_tokens,
                 "prompt": request.prompt_ids,
                 "sampling": asdict(request.sampling),
             }
@@ -126,10 +152,10 @@ class EngineSupervisor:
     def load(self) -> EngineLoad:
         """See `sandbox.engine.requests.Engine`."""
         return EngineLoad(
-            running=len(self._inboxes),
-            waiting=0,
-            batch_slots=None,
-            kv_used_bytes=None,
+            running=self._load["running"],
+            waiting=self._load["waiting"],
+            batch_slots=self._max_rows,
+            kv_used_bytes=self._load["kv_used"],
             kv_budget_bytes=self._start_message["kv_bytes"],
             restarts=self.restarts,
         )
@@ -149,9 +175,9 @@ class EngineSupervisor:
                 case "token":
                     yield GenerationPiece((message["id"],), message["text"])
                 case "rejected":
-                    raise CapacityError(
-                        "the engine's cache memory is full of turns in flight; try again later"
-                    )
+                    raise CapacityError(message["reason"])
+                case "broken":
+                    raise EngineUnavailableError(message["reason"])
                 case _:
                     yield _last_piece(message)
                     return
@@ -161,8 +187,9 @@ class EngineSupervisor:
             return EngineUnavailableError(
                 "the server is shutting down; the turn left no trace, send it to another server"
             )
+        reason = f" ({self._death})" if self._death else ""
         return EngineUnavailableError(
-            "the engine is restarting; the turn left no trace, send it again in a moment"
+            f"the engine is restarting{reason}; the turn left no trace, send it again in a moment"
         )
 
     async def _launch(self) -> Process:
@@ -194,6 +221,7 @@ class EngineSupervisor:
             await process.wait()
             raise InputError(message["message"])
         self.pid = process.pid
+        self.engine = message["engine"]
         self._set_state(EngineState.READY)
         return process
 
@@ -204,13 +232,14 @@ class EngineSupervisor:
             while (message := await _read(process)) is not None:
                 self._deliver(message)
             self.pid = None
-            code = await process.wait()
+            self._load = _NO_LOAD
+            self._death = _exit_text(await process.wait())
             self.restarts += 1
             self._set_state(EngineState.STARTING)
             self._fail_turns()
             if time.monotonic() - ready_s > _STABLE_S:
                 back_off_s = _FIRST_BACK_OFF_S
-            process, back_off_s = await self._relaunch(_exit_text(code), back_off_s)
+            process, back_off_s = await self._relaunch(self._death, back_off_s)
 
     async def _relaunch(self, reason: str, back_off_s: float) -> tuple[Process, float]:
         while True:
@@ -223,6 +252,9 @@ class EngineSupervisor:
                 reason = str(error)
 
     def _deliver(self, message: Message) -> None:
+        if message["event"] == "load":
+            self._load = message
+            return
         number = message["request"]
         inbox = self._inboxes.get(number)
         if inbox is None:

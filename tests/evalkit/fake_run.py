@@ -458,15 +458,20 @@ def context_for(evidence: Evidence) -> MetricContext:
 
 
 def write_run(
-    path: Path, rules: Sequence[dict[str, Any]], candidate: Evidence, baseline: Evidence | None
+    path: Path,
+    rules: Sequence[dict[str, Any]],
+    candidate: Evidence,
+    baseline: Evidence | None,
+    plan_fields: dict[str, Any] | None = None,
 ) -> RunFolder:
-    """A finished run folder: measured, compared, sealed and judged as the real one is."""
+    """A finished run folder: measured, compared, sealed and judged as the real one is; `plan_fields` are set in its plan."""
     folder = RunFolder(path)
     settings = context_to_plan(context_for(candidate))
     made = {
         **plan(),
         "policy": resolve_policy(policy(rules)),
         "measurement": {"candidate": settings, "baseline": settings},
+        **(plan_fields or {}),
     }
     if baseline is None:
         made["baseline"] = None

@@ -15,7 +15,7 @@ from tests.support.fake_sandbox import Answer, FakeSandbox, FakeSession, Refusal
 
 @pytest.fixture(autouse=True)
 def _fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evalkit.replay.client._RETRY_WAITS_S", (0.01, 0.01, 0.01))
+    monkeypatch.setattr("evalkit.replay.retries._FIRST_WAIT_S", 0.001)
 
 
 def replay(sandbox: FakeSandbox, talk: Dialogue) -> list[TurnRecord]:

@@ -1,5 +1,6 @@
 """S29-S37 on the real server: what is reused is right, what is generated is kept, what is streamed is whole."""
 
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from evalkit.bundle import load_bundle
 from evalkit.chat import ChatRenderer
 from evalkit.wire import sandbox_pb2 as wire
+from sandbox.engine.kv_cache import BLOCK
 from tests.sandbox.processes import SandboxProcess
 
 TALK = ("hello, my name is Maria", "my card is lost", "what is my name?")
@@ -39,21 +41,38 @@ def test_s31_a_prefix_is_reused_only_within_its_session(server: SandboxProcess) 
         assert first.usage.reused_tokens == 0
 
 
-def test_s32_everything_but_the_new_text_is_reused(server: SandboxProcess) -> None:
-    session = server.open()
-    replies = [server.turn(session, text, temperature=1.2, seed=3) for text in TALK]
+def kept_between(before: wire.TurnReply) -> tuple[int, int]:
+    """What the next turn reuses at least and at most: whole blocks of the prompt, and of the reply once it is settled."""
+    usage = before.usage
+    whole = usage.prompt_tokens + usage.generated_tokens - 1
+    return (usage.prompt_tokens - 1) // BLOCK * BLOCK, whole // BLOCK * BLOCK
+
+
+def test_s32_generated_text_is_reused_and_never_encoded_again(server: SandboxProcess) -> None:
+    session = server.open(system_text="be kind and brief, and name the account")
+    replies = []
+    for text in (*TALK, *TALK):
+        replies.append(server.turn(session, text, temperature=1.2, seed=3))
+        time.sleep(0.3)  # a person reads the reply; the engine settles it
     for before, after in pairwise(replies):
-        kept = before.usage.prompt_tokens + before.usage.generated_tokens - 1
-        assert after.usage.reused_tokens == kept
+        least, most = kept_between(before)
+        assert least <= after.usage.reused_tokens <= most
+    assert any(after.usage.reused_tokens > before.usage.prompt_tokens for before, after in pairwise(replies))
 
 
 def test_s33_stopping_by_length_loses_no_token(server: SandboxProcess) -> None:
-    """A reply cut at 3 tokens and continued word for word differs from one whose cache is a token short."""
-    session = server.open()
-    usage = [server.turn(session, "go on", max_new_tokens=count).usage for count in (1, 3, 1, 5)]
-    for before, after in pairwise(usage):
-        assert after.reused_tokens == before.prompt_tokens + before.generated_tokens - 1
-        assert after.prompt_tokens > before.prompt_tokens + before.generated_tokens
+    """Replies cut at 1, 3, 1, 5 tokens: warm turns give the tokens of a conversation that was never cached."""
+    counts = (1, 3, 1, 5, 17, 30)
+    warm = server.open(system_text="be kind")
+    replies = [server.turn(warm, "go on", max_new_tokens=count) for count in counts]
+    for before, after in pairwise(replies):
+        least, most = kept_between(before)
+        assert least <= after.usage.reused_tokens <= most
+        assert after.usage.prompt_tokens > before.usage.prompt_tokens + before.usage.generated_tokens
+    again = server.open(system_text="be kind")
+    assert [server.turn(again, "go on", max_new_tokens=count).token_ids for count in counts] == [
+        reply.token_ids for reply in replies
+    ]
 
 
 def test_s34_one_prefix_token_and_one_header_a_turn(server: SandboxProcess, tiny_bundle: Path) -> None:

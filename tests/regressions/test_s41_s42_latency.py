@@ -32,13 +32,13 @@ def test_s42_waiting_before_dispatch_counts() -> None:
 
 
 def test_s42_repeats_and_their_waits_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evalkit.replay.client._RETRY_WAITS_S", (0.06,))
+    monkeypatch.setattr("evalkit.replay.retries._FIRST_WAIT_S", 0.001)
     busy = [True]
 
     def busy_once(session: FakeSession, text: str) -> Answer:
         if busy:
             busy.clear()
-            raise RefusalError(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full")
+            raise RefusalError(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full", retry_after_s=0.06)
         return Answer("hi")
 
     with serve(FakeSandbox(busy_once)) as address, SandboxClient(address) as client:

@@ -27,13 +27,23 @@ START_S = 120.0
 class SandboxProcess:
     """A running `sandbox serve`."""
 
-    def __init__(self, process: "subprocess.Popen[str]", ready: dict[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        process: "subprocess.Popen[str]",
+        ready: dict[str, str],
+        log: Path,
+        credentials: grpc.ChannelCredentials | None = None,
+    ) -> None:
         self.process = process
         self.ready = ready
         self.log = log
         options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
         self.address = str(ready["address"])
-        self.channel = grpc.insecure_channel(self.address, options=options)
+        self.channel = (
+            grpc.insecure_channel(self.address, options=options)
+            if credentials is None
+            else grpc.secure_channel(self.address, credentials, options=options)
+        )
         self.stub = sandbox_pb2_grpc.SandboxStub(self.channel)
         self.health = health_pb2_grpc.HealthStub(self.channel)
 
@@ -77,7 +87,9 @@ def turn_request(session: str, text: str, turn_id: str = "", **sampling: object)
 
 
 @contextmanager
-def serving(bundle: Path, folder: Path, *options: str) -> Iterator[SandboxProcess]:
+def serving(
+    bundle: Path, folder: Path, *options: str, credentials: grpc.ChannelCredentials | None = None
+) -> Iterator[SandboxProcess]:
     """Run the server until the block ends; what is left of it then is killed."""
     log = folder / f"server-{time.monotonic_ns()}.log"
     with log.open("w") as stderr:
@@ -88,7 +100,7 @@ def serving(bundle: Path, folder: Path, *options: str) -> Iterator[SandboxProces
             text=True,
         )
     try:
-        yield SandboxProcess(process, _ready_line(process, log), log)
+        yield SandboxProcess(process, _ready_line(process, log), log, credentials)
     finally:
         if process.poll() is None:
             process.terminate()

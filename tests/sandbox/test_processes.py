@@ -23,10 +23,11 @@ from tests.sandbox.processes import (
 )
 
 
-def test_the_server_never_loads_mindspore(server: SandboxProcess) -> None:
+def test_the_server_never_loads_a_runtime_of_models(server: SandboxProcess) -> None:
     maps = Path(f"/proc/{server.process.pid}/maps").read_text()
     assert "mindspore" not in maps
-    assert "mindspore" in Path(f"/proc/{server.engine_pid()}/maps").read_text()
+    assert "onnxruntime" not in maps
+    assert "onnxruntime" in Path(f"/proc/{server.engine_pid()}/maps").read_text()
 
 
 def test_a_killed_engine_fails_the_turn_only(server: SandboxProcess) -> None:

@@ -9,6 +9,7 @@ from grpc_health.v1 import health_pb2
 
 from evalkit.bundle import load_bundle
 from evalkit.wire import sandbox_pb2 as wire
+from sandbox.engine.kv_cache import BLOCK
 from tests.sandbox.processes import SERVICE, SERVING, SandboxProcess, eventually, status_of, turn_request
 
 
@@ -19,7 +20,7 @@ def test_ready_line_and_describe_name_the_model(server: SandboxProcess, tiny_bun
     assert server.ready["metrics"] is None
     described = server.stub.Describe(wire.DescribeRequest())
     assert described.model_digest == server.ready["model_digest"] == bundle.model_digest
-    assert described.engine == "mindir"
+    assert described.engine == "onnx"
     assert described.flow_digest == ""
     assert (described.max_sessions, described.max_context_tokens, described.max_turn_tokens) == (64, 256, 128)
 
@@ -61,13 +62,15 @@ def test_timings_add_up(server: SandboxProcess) -> None:
 
 
 def test_the_context_is_carried_and_its_prefix_reused(server: SandboxProcess) -> None:
-    session = server.open(system_text="be kind")
+    session = server.open(system_text="be kind to my account and to my card, " * 2)
     first = server.turn(session, "hello")
     second = server.turn(session, "my card is lost")
     assert (first.turn_index, second.turn_index) == (0, 1)
     assert first.usage.reused_tokens == 0
-    # Everything up to the reply's last token is still there; that token was never fed.
-    assert second.usage.reused_tokens == first.usage.prompt_tokens + first.usage.generated_tokens - 1
+    # Whole blocks are kept: at least those of the first prompt, never the reply's last token, which was never fed.
+    computed = first.usage.prompt_tokens + first.usage.generated_tokens - 1
+    assert first.usage.prompt_tokens // BLOCK * BLOCK <= second.usage.reused_tokens <= computed
+    assert second.usage.reused_tokens % BLOCK == 0 < second.usage.reused_tokens
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """A small in-process sandbox: sessions, idempotent turns and faults on demand, without a model."""
 
+import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
@@ -8,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from google.protobuf import duration_pb2
+from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from evalkit.wire import sandbox_pb2 as pb
@@ -17,10 +21,24 @@ from evalkit.wire.sandbox_pb2_grpc import SandboxServicer, add_SandboxServicer_t
 class RefusalError(Exception):
     """Raised by an answer function: the turn ends with this gRPC status."""
 
-    def __init__(self, code: grpc.StatusCode, details: str = "on purpose") -> None:
+    def __init__(
+        self, code: grpc.StatusCode, details: str = "on purpose", retry_after_s: float | None = None
+    ) -> None:
         super().__init__(details)
         self.code = code
         self.details = details
+        self.retry_after_s = retry_after_s
+
+    def metadata(self) -> tuple[tuple[str, bytes], ...]:
+        """google.rpc.Status details, where there is a time to wait."""
+        if self.retry_after_s is None:
+            return ()
+        status = status_pb2.Status(code=self.code.value[0], message=self.details)
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(self.retry_after_s * 1000))
+        status.details.add().Pack(error_details_pb2.ErrorInfo(reason="CAPACITY", domain="tests"))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+        return (("grpc-status-details-bin", status.SerializeToString()),)
 
 
 @dataclass
@@ -60,6 +78,7 @@ class FakeSandbox(SandboxServicer):
         self.requests: list[Any] = []
         self.generations = 0
         self.closed: list[str] = []
+        self.delay_s = 0.0
         self._lock = threading.Lock()
 
     def Describe(self, request: Any, context: Any) -> Any:  # noqa: N802
@@ -86,12 +105,24 @@ class FakeSandbox(SandboxServicer):
             try:
                 answer = self.answer(session, request.user_text)
             except RefusalError as refusal:
+                context.set_trailing_metadata(refusal.metadata())
                 context.abort(refusal.code, refusal.details)
             session.replies[request.turn_id] = self._reply(session, request, answer)
         reply = session.replies[request.turn_id]
-        if reply.text:
-            yield pb.TurnChunk(text=reply.text, token_ids=reply.token_ids)
+        for word in re.findall(r"\s*\S+|\s+$", reply.text):
+            time.sleep(self.delay_s)
+            yield pb.TurnChunk(text=word, token_ids=[len(word.split()[0])] if word.strip() else [])
         yield pb.TurnChunk(reply=reply)
+
+    def GetSession(self, request: Any, context: Any) -> Any:  # noqa: N802
+        session = self.sessions[request.session_id]
+        turns = [
+            pb.TranscriptTurn(turn_id=key, user_text=text, reply=reply)
+            for text, (key, reply) in zip(session.texts, session.replies.items(), strict=True)
+        ]
+        return pb.SessionTranscript(
+            session_id=request.session_id, state=session.state, turns=turns, model_digest=self.model_digest
+        )
 
     def CloseSession(self, request: Any, context: Any) -> Any:  # noqa: N802
         self.closed.append(request.session_id)

@@ -59,7 +59,7 @@ def environment_book() -> EnvironmentBook:
     return load_yaml(rules_path("environment"), EnvironmentBook)
 
 
-def read_settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
+def read_settings(path: Path | str) -> tuple[dict[str, str], dict[str, str]]:
     """Variables and versions from a file of `NAME=value`, `export NAME=value` and `name==version` lines.
 
     The output of `env` and of `pip freeze` can be used as they are; other lines are passed over.
@@ -67,6 +67,7 @@ def read_settings(path: Path) -> tuple[dict[str, str], dict[str, str]]:
     Raises:
         InputError: the file can't be read, or holds neither.
     """
+    path = Path(path)
     require_regular(path)
     variables: dict[str, str] = {}
     versions: dict[str, str] = {}

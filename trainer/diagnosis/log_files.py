@@ -5,11 +5,11 @@ from pathlib import Path
 
 from evalkit.errors import InputError
 from trainer.diagnosis.plog import LogFile, rank_of, read_log
-from trainer.regular_file import require_regular, shown_path
+from trainer.files_below import files_below
+from trainer.regular_file import require_regular, shown_path, why_not_text
 
 _SUFFIXES = frozenset({"", ".log", ".txt", ".out", ".err"})
 _PACKED = frozenset({".gz", ".bz2", ".xz", ".zst", ".zip"})
-_HEAD_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def read_logs(folder: Path) -> FoundLogs:
         InputError: no such folder, no log in it, or none that can be read.
     """
     found = FoundLogs([], [], [])
-    for path in _candidates(folder, found.skipped):
+    for path in _candidates(folder, found):
         why = _unreadable(path)
         if not why:
             try:
@@ -58,21 +58,23 @@ def read_logs(folder: Path) -> FoundLogs:
     return found
 
 
-def _candidates(folder: Path, skipped: list[tuple[Path, str]]) -> list[Path]:
+def _candidates(folder: Path, found: FoundLogs) -> list[Path]:
     require_regular(folder)
     if folder.is_file():
         return [folder]
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; give the folder with the job's logs")
     logs = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir() or path.name.startswith("."):
+    files, unlisted = files_below(folder)
+    found.unread.extend((Path(shown_path(path)), why) for path, why in unlisted)
+    for path in files:
+        if path.name.startswith("."):
             continue
         packed = path.suffix in _PACKED and Path(path.stem).suffix in _SUFFIXES - {""}
         if path.suffix in _SUFFIXES or packed:
             logs.append(path)
         else:
-            skipped.append((Path(shown_path(path)), "not a log by its name"))
+            found.skipped.append((Path(shown_path(path)), "not a log by its name"))
     return logs
 
 
@@ -80,18 +82,8 @@ def _unreadable(path: Path) -> str:
     """Why a file can't be read as a log; empty where nothing speaks against it."""
     try:
         require_regular(path)
-        with path.open("rb") as stream:
-            head = stream.read(_HEAD_BYTES)
+        return why_not_text(path)
     except InputError as error:
         return str(error).removeprefix(f"{path}: ").partition(";")[0]
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    if head.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"PK\x03\x04")):
-        return "compressed data, unpack it"
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "UTF-16 text, convert it to UTF-8"
-    if b"\0" in head:
-        return "a binary file, or text in UTF-16"
-    if not head.removeprefix(b"\xef\xbb\xbf").strip():
-        return "empty"
-    return ""

@@ -13,11 +13,13 @@ from typing import Literal
 
 from evalkit.errors import InputError
 from trainer.ranks import MOST_RANKS
-from trainer.regular_file import require_regular, shown_path
+from trainer.regular_file import require_regular, shown_path, why_not_text
 
 Level = Literal["error", "warning", "info"]
 _LONGEST_LINE = 20_000
 _LONGEST_TEXT = 400
+# Another year is a damaged date; times before and after a believed one can be reckoned with.
+_FIRST_YEAR, _LAST_YEAR = 1980, 2200
 
 _DATED = re.compile(
     r"(?P<year>\d{4})-(?P<month>\d\d)-(?P<day>\d\d)[-T ](?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
@@ -26,9 +28,10 @@ _DATED = re.compile(
 _SHORT = re.compile(
     r"(?:ERROR|WARNING|INFO|DEBUG|CRITICAL) (?P<month>\d\d)-(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
 )
-# c10d: the month without a leading zero, so that W116 is 16 January and W1116 16 November.
+# c10d in brackets, the elastic agent at the start of the line. The month may lack its leading zero: W116 is
+# 16 January and W1116 16 November.
 _GLOG = re.compile(
-    r"\[(?P<level>[IWEF])(?P<month>\d{1,2}?)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+    r"(?:^|\[)(?P<level>[IWEF])(?P<month>\d{1,2}?)(?P<day>\d\d) (?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
     r"(?:\.(?P<fraction>\d{1,9}))?"
 )
 _LEVEL = re.compile(r"\[(ERROR|CRITICAL|WARNING|INFO|EVENT|DEBUG)\]|\b(ERROR|CRITICAL|WARNING|INFO|DEBUG)\b")
@@ -96,7 +99,7 @@ def read_log(path: Path) -> LogFile:
     """Read a log file; bytes that aren't UTF-8 are replaced, not refused.
 
     Raises:
-        InputError: missing, a folder, no regular file, or unreadable.
+        InputError: missing, a folder, no regular file, unreadable, compressed or no text in UTF-8.
     """
     require_regular(path)
     named = Path(shown_path(path))
@@ -104,6 +107,8 @@ def read_log(path: Path) -> LogFile:
         written = datetime.fromtimestamp(path.stat().st_mtime)
         with path.open(encoding="utf-8", errors="replace") as stream:
             raw = list(_marked(named, stream))
+        if not raw and (why := why_not_text(path)) and why != "empty":
+            raise InputError(f"{path}: {why}")
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
@@ -213,6 +218,8 @@ def _with_near(lines: Iterator[LogLine]) -> Iterator[LogLine]:
 
 
 def _time(found: re.Match[str], year: int) -> datetime | None:
+    if not _FIRST_YEAR <= year <= _LAST_YEAR:
+        return None
     parts = found.groupdict()
     fraction = (parts.get("fraction") or "0").replace(".", "")
     micro = int(fraction[:6].ljust(6, "0"))

@@ -1,6 +1,7 @@
 """Check a rank table: which template it follows, and what HCCL or MindSpore would refuse."""
 
 import ipaddress
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,13 +46,13 @@ class RankTableReport:
         return self.worst != "error"
 
 
-def check_rank_table(path: Path) -> RankTableReport:
+def check_rank_table(path: Path | str) -> RankTableReport:
     """Check a file.
 
     Raises:
         InputError: it can't be read as a JSON object at all.
     """
-    value, twice = load_table(path)
+    value, twice = load_table(Path(path))
     problems = Problems()
     for key in twice:
         problems.add("duplicate_key", key)
@@ -141,12 +142,14 @@ def _ranks(table: RankTable, problems: Problems) -> None:
 
 def _interleaving(table: RankTable, problems: Problems) -> None:
     of = [{d.rank_id for d in server.devices if d.rank_id is not None} for server in table.servers]
-    for at, (server, own) in enumerate(zip(table.servers, of, strict=True)):
+    every = sorted(set[int]().union(*of))
+    for server, own in zip(table.servers, of, strict=True):
         if not own:
             continue
-        others = set[int]().union(*of[:at], *of[at + 1 :])
-        foreign = sorted(rank for rank in others - own if min(own) < rank < max(own))
-        if foreign:
+        between = slice(bisect_right(every, min(own)), bisect_left(every, max(own)))
+        # Of a server's own ranks all but the two at the ends lie between them.
+        if between.stop - between.start > max(0, len(own) - 2):
+            foreign = [rank for rank in every[between] if rank not in own]
             problems.add(
                 "rank_interleaved", server.where, server=server.server_id, own=_list(sorted(own)), foreign=_list(foreign)
             )  # fmt: skip

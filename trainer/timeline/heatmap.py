@@ -15,6 +15,7 @@ from trainer.timeline.cube import Cube
 from trainer.timeline.facts.world import shown_ranks
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_SCRIPT = ("heatmap.js", "heatmap_view.js")
 _TOP, _UNKNOWN = 250, 255
 _WORDS = {"error": "✗ error", "warning": "! warning", "info": "i note"}
 _METRICS = {
@@ -42,7 +43,7 @@ _MOST_ROWS = 200
 
 def render_heatmap(cube: Cube, findings: dict[str, Any], title: str) -> str:
     """The page. `findings` is what findings.json holds; the template escapes every value."""
-    script = (_TEMPLATES / "heatmap.js").read_text(encoding="utf-8")
+    script = "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in _SCRIPT)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # `<` can't appear in JSON's structure: escaped, the data can't close its element.
     data = json.dumps(_data(cube), ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
@@ -136,9 +137,16 @@ def _metric(key: str, rows: NDArray[np.float64]) -> dict[str, str]:
         "title": _METRICS[key][0],
         "meaning": _METRICS[key][1],
         "why": _BLANK[key] if unknown == 1.0 else "",
-        "unknown": f"{100 * unknown:.0f} % of the cells",
-        "spoken": f"{spoken}{100 * unknown:.0f} % of the cells are unknown",
+        "unknown": f"{_share(unknown)} of the cells",
+        "spoken": f"{spoken}{_share(unknown)} of the cells are unknown",
     }
+
+
+def _share(value: float) -> str:
+    """Whole per cents, but few isn't none and nearly all isn't all."""
+    if 0 < value < 0.01:
+        return "< 1 %"
+    return "> 99 %" if 0.99 < value < 1 else f"{100 * value:.0f} %"
 
 
 def _skew_note(skew: dict[str, Any] | None, cube: Cube) -> str:
@@ -184,7 +192,7 @@ def _rank_rows(cube: Cube, skew: dict[str, Any] | None) -> list[dict[str, str]]:
                 "compute": means[0],
                 "memory": means[1],
                 "wait": means[2],
-                "known": f"{100 * known:.0f} %",
+                "known": _share(known),
                 "offset": shown,
                 "note": cube.why_unknown.get(rank, ""),
             }

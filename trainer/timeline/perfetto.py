@@ -1,10 +1,11 @@
 """trace.json: the corrected timeline for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
 Slices of one track must nest or follow each other, or viewers hide some: those that cross get a lane of their own.
-Times are numbers of µs from the start of the window, so that a double holds them to the nanosecond.
+A counter keeps its value until the next one, so that unknown cells, which write none, have slices that say so. Times are numbers of µs from the start of the window, so that a double holds them to the nanosecond.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from trainer.timeline.skew import Skew
 # More slices than this make a viewer slow; beyond it neighbours are drawn as one, and the file says so.
 _MOST_SLICES = 400_000
 _MOST_LANES = 16
+_FIRST_UNKNOWN_ROW = 1_000_000  # below all other rows of a rank
 _SHOWN = (Role.COMPUTE, Role.COMMUNICATION, Role.COPY, Role.STEP, Role.HOST, Role.DATA)
 
 
@@ -40,7 +42,7 @@ def write_trace(
         if merged
         else None,
     }
-    count = lanes = 0
+    count = lanes = cut = 0
     with path.open("wb") as stream:
         stream.write(b'{"displayTimeUnit":"ns","otherData":')
         stream.write(orjson.dumps(about))
@@ -53,11 +55,13 @@ def write_trace(
                 first = False
                 count += event["ph"] == "X"
                 lanes += of_lane
-        for event in _counters(cube, memory, origin, skew):
+                cut += "cut_us" in event.get("args", {})
+        known = {rank.rank for rank in ranks}
+        for event in chain(_counters(cube, memory, origin, skew), _unknown(cube, origin, known)):
             stream.write((b"" if first else b",\n") + orjson.dumps(event))
             first = False
         stream.write(b"\n]}\n")
-    return about | {"slices": count, "lanes": lanes}
+    return about | {"slices": count, "lanes": lanes, "cut": cut}
 
 
 def _rank_events(
@@ -82,11 +86,12 @@ def _rank_events(
         budget = max(256, _MOST_SLICES * len(chosen) // merge_over) if merge_over else 0
         for lane, index in enumerate(lanes_of(chosen.start, chosen.end)):
             tid += 1
+            on_lane = chosen.where(index)
+            ends = nested_ends(on_lane.start, on_lane.end) if lane == _MOST_LANES - 1 else None
             label = f"{key[0]} / {key[1]}" + (f" (lane {lane + 1})" if lane else "")
             yield from ((event, 0) for event in _row(pid, tid, label))
             yield from (
-                (event, int(lane > 0))
-                for event in _slices(chosen.where(index), pid, tid, shift, names, budget)
+                (event, int(lane > 0)) for event in _slices(on_lane, ends, pid, tid, shift, names, budget)
             )
 
 
@@ -100,7 +105,7 @@ def _slice(pid: int, tid: int, name: str, start: int, duration: int) -> dict[str
 
 
 def _slices(
-    part: Slices, pid: int, tid: int, shift: int, names: list[str], budget: int
+    part: Slices, ends: Ints | None, pid: int, tid: int, shift: int, names: list[str], budget: int
 ) -> Iterator[dict[str, Any]]:
     if budget and len(part) > budget:
         step = -(-len(part) // budget)
@@ -115,8 +120,12 @@ def _slices(
             )
             yield _slice(pid, tid, f"{last - at + 1} slices", start - shift, max(0, end - start))
         return
-    for start, duration, name in zip(part.start, part.duration, part.name, strict=True):
-        yield _slice(pid, tid, names[name], int(start) - shift, int(duration))
+    kept = part.duration if ends is None else ends - part.start
+    for start, duration, whole, name in zip(part.start, kept, part.duration, part.name, strict=True):
+        event = _slice(pid, tid, names[name], int(start) - shift, int(duration))
+        if duration != whole:
+            event["args"] = {"cut_us": int(whole - duration) / 1e3}
+        yield event
 
 
 def lanes_of(start: Ints, end: Ints) -> list[Ints]:
@@ -140,6 +149,35 @@ def lanes_of(start: Ints, end: Ints) -> list[Ints]:
             lanes.append([at])
             open_ends.append([int(end[at])])
     return [np.array(lane, np.int64) for lane in lanes]
+
+
+def nested_ends(start: Ints, end: Ints) -> Ints:
+    """Ends of events (sorted by start) with whatever crosses the event around it cut off: for the last lane only."""
+    ends = end.copy()
+    around: list[int] = []
+    for at in range(len(start)):
+        while around and around[-1] <= start[at]:
+            around.pop()
+        if around:
+            ends[at] = min(ends[at], around[-1])
+        around.append(int(ends[at]))
+    return ends
+
+
+def _unknown(cube: Cube, origin: int, named: set[int]) -> Iterator[dict[str, Any]]:
+    """A row of slices a rank and metric over the cells that nothing is known of; missing ranks have these alone."""
+    for at, rank in enumerate(cube.ranks):
+        if rank not in named:
+            label = f"rank {rank}: {cube.why_unknown.get(rank, 'nothing known')}"
+            yield {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": label}}
+            yield {"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}}
+        for number, (metric, rows) in enumerate(cube.values.items()):
+            unknown = np.flatnonzero(np.diff(np.isnan(rows[at]).astype(np.int8), prepend=0, append=0))
+            if len(unknown):
+                yield from _row(rank, _FIRST_UNKNOWN_ROW + number, f"{metric}: unknown")
+            for low, high in unknown.reshape(-1, 2):
+                begin, end = int(cube.edges_ns[low]), int(cube.edges_ns[high])
+                yield _slice(rank, _FIRST_UNKNOWN_ROW + number, "unknown", begin - origin, end - begin)
 
 
 def _counters(cube: Cube, memory: list[MemoryPoint], origin: int, skew: Skew) -> Iterator[dict[str, Any]]:

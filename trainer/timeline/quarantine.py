@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, str]] = {
     "malformed_row": ("dropped", "a table row whose numbers can't be read"),
     "rank_beyond_limit": ("unknown", "a rank or a number of ranks above 65536, taken as not told"),
     "unreadable_file": ("dropped", "a file that could not be read as what it looks like"),
+    "unreadable_folder": ("dropped", "a folder that could not be listed, or a link that was not followed"),
     "not_a_timeline": ("dropped", "a file without any timed event or table this tool knows"),
     "other_recording": ("dropped", "a trace of another time than the rest of the folder"),
 }
@@ -60,6 +61,17 @@ class Quarantine:
             for (name, of_kind), entry in self._entries.items()
             if of_kind == kind and file in (None, name)
         )
+
+    def lines(self, most: int = 8) -> list[str]:
+        """The table for a terminal: what was not kept, the largest counts first; of the rest the number of rows."""
+        rows = self.rows()
+        lost = sorted((row for row in rows if row["treatment"] != "kept"), key=lambda row: -row["count"])
+        shown = [
+            f"{row['file']}: {row['kind']}, {row['count']} {row['treatment']}: {row['example'] or row['meaning']}"
+            for row in lost[:most]
+        ]
+        more = len(rows) - len(shown)
+        return shown + ([f"{more} more rows stand in the report"] if more and shown else [])
 
     def rows(self) -> list[dict[str, Any]]:
         """The table, sorted by file and kind."""

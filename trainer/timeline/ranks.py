@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ _INNER_FOLDERS = ("ASCEND_PROFILER_OUTPUT", "FRAMEWORK")
 RankMap = dict[str, int]
 
 
-def read_rank_map(path: Path) -> RankMap:
+def read_rank_map(path: Path | str) -> RankMap:
     """A YAML file of `pattern: rank`; patterns are file names or paths relative to the folder, with wildcards.
 
     Raises:
         InputError: no mapping, or a rank that isn't a whole number from 0 below MOST_RANKS.
     """
+    path = Path(path)
     require_regular(path)
     source = YamlSource(path)
     for pattern, rank in source.value.items():
@@ -42,11 +44,20 @@ def read_rank_map(path: Path) -> RankMap:
 
 
 def rank_from_map(name: str, ranks: RankMap) -> int | None:
-    """The rank that the user's map gives a file."""
-    for pattern, rank in ranks.items():
-        if fnmatch(name, pattern) or fnmatch(Path(name).name, pattern):
-            return rank
-    return None
+    """The rank that the user's map gives a file: the first pattern that fits decides."""
+    pattern = _pattern_of(name, ranks)
+    return ranks[pattern] if pattern is not None else None
+
+
+def unused_patterns(names: Iterable[str], ranks: RankMap) -> list[str]:
+    """The patterns of a map that decide for no file: a slip of the pen, most likely."""
+    used = {_pattern_of(name, ranks) for name in names} if ranks else set()
+    return [pattern for pattern in ranks if pattern not in used]
+
+
+def _pattern_of(name: str, ranks: RankMap) -> str | None:
+    fitting = (p for p in ranks if fnmatch(name, p) or fnmatch(Path(name).name, p))
+    return next(fitting, None)
 
 
 def rank_from_header(header: dict[str, Any]) -> int | None:

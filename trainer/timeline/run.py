@@ -77,13 +77,13 @@ class Analysis:
         ]
 
 
-def analyse(path: Path, ranks: RankMap | None = None) -> Analysis:
+def analyse(path: Path | str, ranks: RankMap | None = None) -> Analysis:
     """Analyse a profiler's folder (or one file).
 
     Raises:
         InputError: the path doesn't exist or holds nothing that can be read.
     """
-    recording = read_folder(path, ranks or {})
+    recording = read_folder(Path(path), ranks or {})
     assembled = assemble(recording)
     names = recording.names.texts
     skew = estimate(assembled, names, recording.stages)
@@ -92,14 +92,14 @@ def analyse(path: Path, ranks: RankMap | None = None) -> Analysis:
     return Analysis(recording, assembled, skew, world, subjects, judge(subjects))
 
 
-def write_analysis(analysis: Analysis, out: Path, title: str) -> Cube:
+def write_analysis(analysis: Analysis, out: Path | str, title: str) -> Cube:
     """Write cube.parquet, heatmap.html, trace.json and findings.json into a new folder.
 
     Raises:
         InputError: `out` exists already.
     """
     cube = build_cube(analysis.ranks, analysis.skew, analysis.world, table_parts(analysis.recording))
-    with folder_atomic(out) as staging:
+    with folder_atomic(Path(out)) as staging:
         write_parquet(cube, staging / "cube.parquet")
         about = write_trace(
             staging / "trace.json",

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evalkit.backends.endpoint_client import _retry_after_s
+from evalkit.backends.endpoint_http import retry_after_s
 from evalkit.console import SilentProgress
 from evalkit.errors import ExitCode, IncompleteError, InputError
 from evalkit.runs.folder import RunFolder
@@ -131,9 +131,9 @@ def test_retry_after_is_honoured(endpoint, stories_bundle):
     begin = time.monotonic()
     (record,) = score(backend, stories_bundle, [LONG])
     assert record.status == "ok" and time.monotonic() - begin >= 0.4
-    assert _retry_after_s("2.5") == 2.5 and _retry_after_s(None) is None and _retry_after_s("soon") is None
+    assert retry_after_s("2.5") == 2.5 and retry_after_s(None) is None and retry_after_s("soon") is None
     assert (
-        _retry_after_s(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 3600))) or 0
+        retry_after_s(time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(time.time() + 3600))) or 0
     ) > 3500
 
 

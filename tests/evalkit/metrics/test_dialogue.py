@@ -240,6 +240,18 @@ def test_reuse_is_over_the_prompt_tokens_after_the_first_turn() -> None:
     assert single.estimator is None and single.reason == "no dialogue has a second turn that was answered"
 
 
+def test_reuse_that_a_served_model_does_not_tell_is_unknown_not_zero() -> None:
+    told = turn("a", turn_index=1, prompt_tokens=150, reused_tokens=120, dialogue_turns=3)
+    untold = turn("a", turn_index=2, prompt_tokens=50, reused_tokens=None, dialogue_turns=3)
+    item = measure([turn("a", dialogue_turns=3), told, untold], setup(["a"]))["cache/reuse_ratio", None, None]
+    assert item.estimator is not None and item.estimator.value == pytest.approx(120 / 150)
+    assert item.coverage == pytest.approx(0.5) and item.details["turns_unknown"] == 1
+    turns = [turn("a", dialogue_turns=2), turn("a", turn_index=1, reused_tokens=None, dialogue_turns=2)]
+    never = measure(turns, setup(["a"]))["cache/reuse_ratio", None, None]
+    assert never.estimator is None and never.reason == "the engine doesn't tell what it reused"
+    assert never.coverage == 0.0
+
+
 def test_a_fixed_list_without_variation_is_its_own_population() -> None:
     turns = trials("a", "+") + trials("b", "-")
     fixed = measure(turns, setup(["a", "b"], population="fixed"))

@@ -43,6 +43,17 @@ def test_per_token_is_over_the_tokens_after_the_first() -> None:
     assert item.estimator is not None and (item.estimator.value, item.estimator.n) == (2.0, 1)
 
 
+def test_tokens_that_a_served_model_does_not_tell_are_unknown_not_fast() -> None:
+    planned = setup(["a", "b"])
+    times = {"first_token_ns": 2_000_000, "total_ns": 10_000_000}
+    known, untold = turn("a", generated_tokens=5, **times), turn("b", generated_tokens=None, **times)
+    item = measure([known, untold], planned)["latency/per_token"]
+    assert item.estimator is not None and item.estimator.value == pytest.approx(2.0)
+    assert item.coverage == pytest.approx(0.5) and item.details["turns_unknown"] == 1
+    never = measure([untold, turn("a", generated_tokens=None, **times)], planned)["latency/per_token"]
+    assert never.reason == "the engine doesn't tell how many tokens it generated" and never.coverage == 0.0
+
+
 def test_failed_turns_are_infinite_and_turns_never_said_have_no_time() -> None:
     turns = [
         timed("a", 1, dialogue_turns=3),

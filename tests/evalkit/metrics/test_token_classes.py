@@ -81,7 +81,7 @@ def test_without_counts_classes_are_absent_with_a_reason():
     nothing = Counts("converted", "none", None, None, None)
     classifier = build_classifier(SPEC, TOKENIZER, "t", nothing, None)
     assert classifier.absent["perplexity/oov"] == (
-        "the model has no training word counts and the scenario pins none"
+        "the model has no training word counts and none are pinned"
     )
     assert "no training token counts" in classifier.absent["perplexity/long_tail"]
     assert "no glossary" in classifier.absent["logits/entropy/domain"]

@@ -7,6 +7,7 @@ import pytest
 
 from evalkit.errors import ExitCode
 from evalkit.replay.client import Sampling, SandboxClient, SandboxError
+from evalkit.wire import sandbox_pb2 as pb
 from tests.support.fake_sandbox import Answer, FakeSandbox, FakeSession, RefusalError, serve
 
 SAMPLING = Sampling(max_new_tokens=8)
@@ -14,16 +15,16 @@ SAMPLING = Sampling(max_new_tokens=8)
 
 @pytest.fixture(autouse=True)
 def _fast_retries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("evalkit.replay.client._RETRY_WAITS_S", (0.01, 0.01, 0.01))
+    monkeypatch.setattr("evalkit.replay.retries._FIRST_WAIT_S", 0.001)
 
 
-def failing(code: grpc.StatusCode, times: int) -> FakeSandbox:
+def failing(code: grpc.StatusCode, times: int, retry_after_s: float | None = None) -> FakeSandbox:
     left = [times]
 
     def answer(session: FakeSession, text: str) -> Answer:
         if left[0] > 0:
             left[0] -= 1
-            raise RefusalError(code)
+            raise RefusalError(code, retry_after_s=retry_after_s)
         return Answer(f"you said {text}", intent="greeting", handover=False, satisfaction=3.5)
 
     return FakeSandbox(answer)
@@ -52,7 +53,7 @@ def test_without_a_flow_intent_handover_and_satisfaction_are_unset() -> None:
 
 @pytest.mark.parametrize("code", ["UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED"])
 def test_a_passing_fault_is_retried_with_the_same_turn_id(code: str) -> None:
-    sandbox = failing(grpc.StatusCode[code], 2)
+    sandbox = failing(grpc.StatusCode[code], 2, 0.001 if code == "RESOURCE_EXHAUSTED" else None)
     with serve(sandbox) as address, SandboxClient(address) as client:
         client.open("s", "en")
         assert client.turn("s", "t0", "hello", SAMPLING, timeout_s=5).text == "you said hello"
@@ -105,3 +106,74 @@ def test_nobody_there() -> None:
         pytest.raises(SandboxError, match=r"no answer from 127.0.0.1:1 within"),
     ):
         client.wait_until_ready(0.2)
+
+
+def test_a_limit_that_will_not_go_away_is_not_retried() -> None:
+    """RESOURCE_EXHAUSTED without a time to wait: gRPC itself says it of a message too large."""
+    sandbox = failing(grpc.StatusCode.RESOURCE_EXHAUSTED, 1)
+    with serve(sandbox) as address, SandboxClient(address) as client:
+        client.open("s", "en")
+        with pytest.raises(SandboxError, match="RESOURCE_EXHAUSTED"):
+            client.turn("s", "t0", "hello", SAMPLING, timeout_s=5)
+    assert len(sandbox.requests) == 1
+
+
+def test_a_turn_without_an_id_is_never_repeated() -> None:
+    sandbox = failing(grpc.StatusCode.UNAVAILABLE, 1)
+    with serve(sandbox) as address, SandboxClient(address) as client:
+        client.open("s", "en")
+        with pytest.raises(SandboxError, match="UNAVAILABLE"):
+            client.turn("s", "", "hello", SAMPLING, timeout_s=5)
+    assert len(sandbox.requests) == 1
+
+
+def test_details_of_an_error_are_typed() -> None:
+    def full(session: FakeSession, text: str) -> Answer:
+        raise RefusalError(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", retry_after_s=40)
+
+    with serve(FakeSandbox(full)) as address, SandboxClient(address) as client:
+        client.open("s", "en")
+        with pytest.raises(SandboxError) as caught:
+            client.turn("s", "t0", "hello", SAMPLING, timeout_s=5)
+    details = caught.value.details
+    assert (details.reason, details.domain, details.retry_after_s) == ("CAPACITY", "tests", 40.0)
+
+
+def test_reuse_and_tokens_that_the_server_does_not_tell_are_none() -> None:
+    class Untold(FakeSandbox):
+        def _reply(self, session, request, answer):  # type: ignore[no-untyped-def]
+            reply = super()._reply(session, request, answer)
+            reply.usage.CopyFrom(pb.Usage(prompt_tokens=7, dropped_turns=1))
+            return reply
+
+    with serve(Untold(lambda session, text: Answer("hi"))) as address, SandboxClient(address) as client:
+        client.open("s", "en")
+        reply = client.turn("s", "t0", "hello", SAMPLING, timeout_s=5)
+    assert (reply.prompt_tokens, reply.reused_tokens, reply.generated_tokens) == (7, None, None)
+    assert reply.dropped_turns == 1
+
+
+def test_text_streams_and_the_reply_follows() -> None:
+    sandbox = failing(grpc.StatusCode.UNAVAILABLE, 1)
+    with serve(sandbox) as address, SandboxClient(address) as client:
+        client.open("s", "en")
+        with pytest.raises(SandboxError, match="UNAVAILABLE"):
+            list(client.stream_turn("s", "t0", "hello", SAMPLING, timeout_s=5))
+        stream = client.stream_turn("s", "t0", "hello", SAMPLING, timeout_s=5)
+        assert stream.reply is None
+        assert list(stream) == ["you said hello"]
+    assert stream.reply is not None and stream.reply.text == "you said hello"
+
+
+def test_a_stream_can_be_cancelled() -> None:
+    def slow(session: FakeSession, text: str) -> Answer:
+        time.sleep(0.3)
+        return Answer("late")
+
+    with serve(FakeSandbox(slow)) as address, SandboxClient(address) as client:
+        client.open("s", "en")
+        stream = client.stream_turn("s", "t0", "hello", SAMPLING, timeout_s=5)
+        stream.cancel()
+        with pytest.raises(SandboxError) as caught:
+            list(stream)
+    assert caught.value.code == "CANCELLED"

@@ -75,3 +75,18 @@ def test_features_are_told_apart_by_what_decides_them():
 def test_long_texts_take_no_time(text):
     """A pattern that tries again and again would take minutes here."""
     entity_density(TERMS).measure([text])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: from_function("words", 7), "feature words: a function of a text"),
+        (lambda: from_function(len, len), "feature: name: a text"),
+        (lambda: entity_density("account"), "entity_density: terms: a list of texts"),
+        (lambda: entity_density([7]), "entity_density: terms: a list of texts"),
+        (lambda: token_length("tokenizer.json", "t"), "token_length: tokenizer: a TextTokenizer"),
+    ],
+)
+def test_arguments_that_cannot_be_meant_are_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()

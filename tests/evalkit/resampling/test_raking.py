@@ -203,7 +203,8 @@ def test_the_classifier_finds_a_known_density_ratio():
     found = reweight(("x",), validation, target, settings=ReweightingSettings(method="classifier", cap=50))
     true = np.exp(validation[:, 0] - 0.5)
     middle = np.abs(validation[:, 0]) < 1.5
-    assert np.median(np.abs(np.log(found.weights[middle] / true[middle]))) < 0.15
+    # Within a bin, which holds an eighth of the texts, weights are equal: most of the difference is that.
+    assert np.median(np.abs(np.log(found.weights[middle] / true[middle]))) < 0.2
     assert found.marginal_after["x"] < found.marginal_before["x"] / 3
 
 
@@ -248,10 +249,14 @@ def test_floors_give_a_reason_instead_of_weights_that_mislead():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"bins": 1}, "bins: at least 2"),
+        ({"bins": 8.5}, "bins: a whole number"),
+        ({"bins": "8"}, "bins: a whole number"),
+        ({"cap": "10"}, "cap: a number above 1"),
+        ({"max_distance": None}, "max_distance: a share from 0 to below 1"),
+        ({"bins": 1}, "bins: a whole number from 2 on"),
         ({"cap": 1.0}, "cap: a number above 1"),
         ({"cap": math.nan}, "cap: a number above 1"),
-        ({"min_effective": 0}, "min_effective: at least 1"),
+        ({"min_effective": 0}, "min_effective: a number of texts from 1 on"),
         ({"max_uncovered": 1.0}, "max_uncovered: a share"),
         ({"method": "magic"}, "method: raking or classifier"),
     ],

@@ -34,7 +34,7 @@ def test_rows_follow_the_weights():
         ({"other": 1.0}, 4, "no row of the dataset has one above 0"),
         ({"t1": -1.0}, 4, "finite numbers from 0 on"),
         ({"t1": float("nan")}, 4, "finite numbers from 0 on"),
-        (WEIGHTS, 0, "size: at least 1 row"),
+        (WEIGHTS, 0, "size: a whole number from 1 on"),
     ],
 )
 def test_nothing_to_draw_from_is_refused(weights, size, message):

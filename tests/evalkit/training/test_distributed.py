@@ -1,20 +1,16 @@
 """Several ranks, one result."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from evalkit.errors import InputError
 from evalkit.training.distributed import MissingRankError, Ranks
 from tests.evalkit.training.fixtures import small_validation
+from tests.evalkit.training.msrun import launch
 from tests.evalkit.training.table import TableBackend
 
 
@@ -99,27 +95,6 @@ def test_without_communication_the_ranks_are_not_known(tmp_path, monkeypatch):
         Ranks.of_mindspore(tmp_path)
 
 
-def launch(tmp_path: Path, count: int, **settings) -> subprocess.CompletedProcess:
-    """The script below by msrun, with `count` processes."""
-    script = Path(__file__).with_name("ranks_script.py")
-    folder = tmp_path / f"ranks-{count}"
-    folder.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    msrun = [Path(sys.executable).with_name("msrun"), f"--worker_num={count}", f"--local_worker_num={count}"]
-    place = ["--master_addr=127.0.0.1", f"--master_port={port}", f"--log_dir={folder / 'log'}", "--join=True"]
-    command = [*map(str, msrun), *place, str(script), json.dumps({"folder": str(folder), **settings})]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(path or "." for path in sys.path),
-        "GLOG_v": "3",
-    }
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
-
-
 @pytest.mark.slow
 def test_msrun_with_one_two_and_three_processes(tmp_path):
     results = []
@@ -141,3 +116,29 @@ def test_a_killed_rank_ends_the_others_in_time(tmp_path):
     # msrun may end the other rank before it has waited for long; if not, its own error names the one that is gone.
     error = tmp_path / "ranks-2" / "error-0.txt"
     assert not error.exists() or "rank 1 of 2 gave no result within 20 s" in error.read_text()
+
+
+@pytest.mark.slow
+def test_msrun_with_drift_and_robustness(tmp_path):
+    """Each of two processes sees half of every batch: their records are equal, and those of one that sees all of it."""
+    found = []
+    for count in (1, 2):
+        done = launch(tmp_path, count, "drift_ranks_script.py")
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        files = sorted((tmp_path / f"ranks-{count}").glob("records-*.json"))
+        assert len(files) == count
+        found += [json.loads(path.read_text()) for path in files]
+    alone, first, second = found
+    assert first == second == alone
+    assert [record["step"] for record in alone] == [6, 12, 16]
+    for record in alone:
+        assert record["error"] is None and record["problems"] == [] and record["drift"]["problem"] is None
+        values = {(metric["name"], metric["slice"]): metric["value"] for metric in record["metrics"]}
+        assert values["robustness/typos/perplexity/token", None] > 0
+        assert values["perplexity/token", "resampled"] not in (None, values["perplexity/token", None])
+    # The window is the last 60 texts of both ranks: 4 a step.
+    assert [record["drift"]["target_texts"] for record in alone] == [24, 48, 60]
+    # Rank 0's half of the batches alone would have given other weights.
+    assert len({record["effective_sample_size"] for record in alone}) == 3
+    half = json.loads((tmp_path / "ranks-2" / "half-0.json").read_text())
+    assert half != alone[-1]["effective_sample_size"]

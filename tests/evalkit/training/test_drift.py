@@ -1,6 +1,8 @@
 """The window of training texts, equal weights on all ranks, and drift-aware records of a real training."""
 
 import json
+import re
+import threading
 from types import SimpleNamespace
 
 import mindspore as ms
@@ -10,9 +12,10 @@ from mindspore import nn
 from mindspore.train import Model
 
 from evalkit.errors import InputError
-from evalkit.resampling.features import entity_density, from_function, token_length
+from evalkit.resampling.features import Feature, entity_density, from_function, token_length
 from evalkit.resampling.reweighting import ReweightingSettings
 from evalkit.training.callback import EvalCallback
+from evalkit.training.distributed import Ranks
 from evalkit.training.drift import Drift, packed_texts, padded_texts
 from evalkit.training.record import JsonlSink
 from evalkit.training.triggers import EveryNSteps
@@ -64,19 +67,61 @@ def test_token_ids_are_the_texts_they_stand_for(check):
     assert by_text.setup() == by_ids.setup()
 
 
-def test_ranks_that_share_their_windows_have_equal_weights(check):
-    """Two ranks see different batches; joined in their order they have the weights of one that saw all."""
-    items, stream = texts(60), [item.text for item in texts(120, seed=5)]
-    windows = [stream[:70], stream[70:]]
-    matrices = [np.array([[float(len(text.split()))] for text in window]) for window in windows]
-    found = []
-    for window in windows:
-        drift = filled(items, check.tokenizer, [WORDS], gather=lambda own: np.concatenate(matrices))
-        drift.see(SimpleNamespace(batch=window))
-        found.append(drift.setup())
-    alone = filled(items, check.tokenizer, [WORDS])
-    alone.see(SimpleNamespace(batch=stream))
-    assert found[0] == found[1] == alone.setup()
+def by_ranks(make, batches, folder, window=200):
+    """The weights in each rank; rank r sees every batch's r-th part. `make` gives a Drift."""
+    size = len(batches[0])
+    found = {}
+
+    def work(rank: int) -> None:
+        drift = make(window)
+        for parts in batches:
+            drift.see(SimpleNamespace(batch=parts[rank]))
+        ranks = Ranks(rank, size, folder, "run", timeout_s=20.0)
+        try:
+            found[rank] = drift.setup(ranks, "1.1")
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [found[rank] for rank in range(size)]
+
+
+@pytest.mark.parametrize("method", ["raking", "classifier"])
+@pytest.mark.parametrize("window", [37, 200])
+def test_all_ranks_have_the_weights_of_one_process_that_saw_every_batch(check, tmp_path, window, method):
+    """Batches of unequal size, a window that cuts through one: bit for bit the same, whatever each rank saw."""
+    items, stream = texts(60), [item.text for item in texts(120, seed=5) if len(item.text) < 120]
+    cuts = np.cumsum([5, 2, 0, 7, 1, 1, 3, 4, 9, 2, 6, 8])
+    parts = [list(part) for part in np.split(np.array(stream, dtype=object), cuts)][:12]
+    batches = [parts[start : start + 3] for start in range(0, 12, 3)]
+    settings = ReweightingSettings(min_effective=2, method=method, bins=4)
+
+    def make(size):
+        return filled(items, check.tokenizer, [WORDS, entity_density()], window=size, settings=settings)
+
+    found = by_ranks(make, batches, tmp_path, window)
+    alone = make(window)
+    for batch in batches:
+        alone.see(SimpleNamespace(batch=[text for part in batch for text in part]))
+    expected = alone.setup()
+    assert len(set(expected.weights.values())) > 1
+    assert found == [expected] * 3
+    own = make(window)
+    for batch in batches:
+        own.see(SimpleNamespace(batch=batch[0]))
+    assert own.setup().weights != expected.weights  # rank 0's batches alone would weigh otherwise
+
+
+def test_what_fails_on_one_rank_is_told_on_all(check, tmp_path):
+    def make(window):
+        return filled(texts(60), check.tokenizer, [WORDS], window=window)
+
+    found = by_ranks(make, [(["a text"] * 30, 5)], tmp_path)
+    assert found[0] == found[1] and "drift: rank 1: the batch's texts: " in found[0].problem
 
 
 def test_what_a_users_function_does_wrong_ends_no_training(check):
@@ -89,13 +134,68 @@ def test_what_a_users_function_does_wrong_ends_no_training(check):
     assert "AttributeError" in drift.setup().problem
 
 
-def test_settings_that_make_no_sense_are_refused():
-    with pytest.raises(InputError, match="at least one feature"):
-        Drift(of_batch, [])
-    with pytest.raises(InputError, match="window: at least 1"):
-        Drift(of_batch, [WORDS], window=0)
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"features": []}, "at least one feature"),
+        ({"features": [len]}, r"features: .*from_function"),
+        ({"features": WORDS}, "features: a list"),
+        ({"features": [WORDS, WORDS]}, "a name is there twice"),
+        ({"window": 0}, "window: a whole number from 1 on"),
+        ({"window": 10.0}, "window: a whole number"),
+        ({"seed": -1}, "seed: a whole number"),
+        ({"settings": {"bins": 4}}, "settings: ReweightingSettings"),
+        ({"batch_texts": "texts"}, "batch_texts: a function"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        Drift(**{"batch_texts": of_batch, "features": [WORDS], **settings})
+
+
+def test_it_says_where_no_training_has_begun():
     with pytest.raises(InputError, match="call begin"):
         Drift(of_batch, [WORDS]).setup()
+
+
+@pytest.mark.parametrize(
+    ("measure", "message"),
+    [
+        (lambda texts: [1.0], r"words: gave 1 numbers for 30 texts"),
+        (lambda texts: [float("nan")] * len(texts), r"words: gave nan for 'a text'"),
+        (lambda texts: ["many"] * len(texts), r"words: gave 'many' for 'a text'"),
+        (lambda texts: [None] * len(texts), r"words: gave None"),
+        (lambda texts: 7, r"words: failed with TypeError"),
+        (lambda texts: {}["x"], r"words: failed with KeyError"),
+    ],
+)
+def test_a_feature_that_gives_nonsense_is_named_and_costs_the_weights_alone(check, measure, message):
+    sound = [True]
+    feature = Feature("words", lambda texts: [1.0] * len(texts) if sound[0] else measure(texts), "words")
+    drift = filled(texts(60), check.tokenizer, [feature])
+    drift.see(SimpleNamespace(batch=["a text"] * 30))
+    sound[0] = False
+    found = drift.setup()
+    assert re.search("^drift: the features of the training texts: " + message, found.problem)
+    assert "\n" not in found.problem and set(found.weights) == {item.sample_id for item in texts(60)}
+    with pytest.raises(InputError, match=r"^drift: the validation texts: words: "):
+        filled(texts(30), check.tokenizer, [feature])
+
+
+@pytest.mark.parametrize("batch", ["a text", 7, None, [1, 2], [np.zeros((2, 2), dtype=int)], [[0.5]]])
+def test_what_isnt_a_batch_of_texts_is_told(check, batch):
+    drift = filled(texts(60), check.tokenizer, [WORDS])
+    drift.see(SimpleNamespace(batch=batch))
+    assert "drift: the batch's texts: " in drift.setup().problem
+
+
+def test_kept_token_ids_are_copies(check):
+    """Report M09: a callback that keeps what it is shown keeps the device's memory, or sees it change."""
+    drift = filled(texts(60), check.tokenizer, [WORDS])
+    ids = np.array(check.tokenizer.encode("Thank you, the payment has arrived.").ids)
+    drift.see(SimpleNamespace(batch=[ids, ms.Tensor(ids)]))
+    ids[:] = 0
+    assert [drift._text(text) for _, text in drift._window] == ["Thank you, the payment has arrived."] * 2
 
 
 def test_an_empty_window_is_inconclusive(check):

@@ -8,6 +8,7 @@ import pytest
 from mindspore import Tensor, amp, nn
 from mindspore.train.callback._callback import InternalCallbackParam
 
+from evalkit.errors import InputError
 from evalkit.training.loss_scale import LossScaleReader, LossScaleReading, loss_of
 
 
@@ -107,5 +108,5 @@ def test_loss_of_what_a_step_returns():
 
 
 def test_a_wrong_rhythm_is_refused():
-    with pytest.raises(ValueError, match="positive"):
+    with pytest.raises(InputError, match="loss_scale_every: a whole number from 1 on"):
         LossScaleReader(every=0)

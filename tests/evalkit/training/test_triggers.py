@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from evalkit.errors import InputError
 from evalkit.training.triggers import (
     AtFractions,
     EveryEpoch,
@@ -47,16 +48,31 @@ def test_a_fraction_that_is_passed_in_one_leap_fires_once():
     "make",
     [
         lambda: EveryNSteps(0),
+        lambda: EveryNSteps(2.5),
+        lambda: EveryNSteps(True),
+        lambda: EveryNSteps(math.nan),
+        lambda: EveryNSteps("500"),
+        lambda: EveryEpoch(None),
         lambda: EveryEpoch(-1),
         lambda: AtFractions([]),
         lambda: AtFractions([1.5]),
+        lambda: AtFractions([math.nan]),
+        lambda: AtFractions([True]),
+        lambda: AtFractions(0.5),
+        lambda: AtFractions(["half"]),
+        lambda: OnLossScaleDrop(window=math.inf),
+        lambda: OnLossScaleDrop(settled=-1),
+        lambda: OnOverflow(settled=1.5),
+        lambda: OnLossSpike(deviations=math.nan),
+        lambda: OnLossSpike(deviations=0),
+        lambda: OnLossSpike(persistence=True),
         lambda: OnLossScaleDrop(halvings=0),
         lambda: OnOverflow(consecutive=0),
         lambda: OnLossSpike(window=3),
     ],
 )
 def test_numbers_that_do_not_fit_are_refused(make):
-    with pytest.raises(ValueError, match=r"need|must"):
+    with pytest.raises(InputError, match=r"is needed|are needed"):
         make()
 
 

@@ -1,86 +1,65 @@
-"""Keys and values between turns."""
+"""How memory is divided, and the rows."""
 
 import numpy as np
 import pytest
 
-from sandbox.engine.kv_cache import BLOCK, KvBudgetError, KvCache, KvEntry, KvShape
+from evalkit.errors import InputError
+from sandbox.engine.kv_cache import BLOCK, KvRows, KvShape, divide_budget, room_for
 
 SHAPE = KvShape(layers=2, kv_heads=3, head_size=4)
-BLOCK_BYTES = SHAPE.bytes_for(1)
 
 
-def rows(ids: list[int]) -> list[np.ndarray]:
-    """Keys and values that tell their token, layer and kind apart."""
-    return [
-        np.broadcast_to(
-            np.array([token * 10 + part for token in ids], np.float32)[None, None, :, None],
-            (1, 3, len(ids), 4),
-        )
-        for part in range(4)
-    ]
+def fill(rows: KvRows, row: int, length: int) -> None:
+    for index, part in enumerate(rows.parts):
+        part[row, :, :length] = np.arange(length)[None, :, None] + 100 * row + 1000 * index
 
 
-def test_what_was_appended_comes_back_in_order() -> None:
-    entry = KvEntry(SHAPE, 8)
-    entry.append([1, 2, 3], rows([1, 2, 3]))
-    entry.append([4], rows([4]))
-    past = entry.past()
-    assert entry.ids == [1, 2, 3, 4]
-    assert [part.shape for part in past] == [(1, 3, BLOCK, 4)] * 4
-    assert all(part.flags.c_contiguous for part in past)
-    for found, wanted in zip(past, rows([1, 2, 3, 4]), strict=True):
-        assert (found[:, :, :4] == wanted).all()
+def holds(rows: KvRows, row: int, was: int, length: int) -> bool:
+    return all(
+        (part[row, :, :length] == np.arange(length)[None, :, None] + 100 * was + 1000 * index).all()
+        for index, part in enumerate(rows.parts)
+    )
 
 
-def test_the_common_prefix_is_found_by_tokens_and_leaves_one_to_compute() -> None:
-    entry = KvEntry(SHAPE, 8)
-    entry.append([1, 2, 3], rows([1, 2, 3]))
-    assert entry.keep_common_prefix([1, 2, 3, 4]) == 3
-    assert entry.keep_common_prefix([1, 2, 3]) == 2
-    assert entry.keep_common_prefix([1, 9, 3]) == 1
-    assert entry.ids == [1]
-    assert entry.keep_common_prefix([7, 1]) == 0
+def test_rooms_are_few() -> None:
+    assert {room_for(tokens, 1000) for tokens in range(1, 1001)} == {128, 256, 512, 1008}
+    assert room_for(1, 40) == 48
 
 
-def test_growing_keeps_the_content() -> None:
-    cache = KvCache(SHAPE, 10 * BLOCK_BYTES)
-    entry = cache.acquire(1, 3)
-    entry.append([1, 2, 3], rows([1, 2, 3]))
-    again = cache.acquire(1, 3 * BLOCK)
-    assert again is entry
-    assert entry.room == 3 * BLOCK
-    assert (entry.past()[3][:, :, :3] == rows([1, 2, 3])[3]).all()
-    assert cache.used_bytes == 3 * BLOCK_BYTES
+def test_the_budget_is_divided_without_a_byte_too_many() -> None:
+    for tokens in (1008, 3000, 10**6):
+        budget = tokens * SHAPE.token_bytes + 5
+        plan = divide_budget(SHAPE, budget, 1000, 32)
+        assert plan.row_tokens >= 1008
+        assert (plan.row_tokens + plan.blocks * BLOCK) * SHAPE.token_bytes <= budget
+    assert plan.row_tokens == 32 * 1008
+    with pytest.raises(InputError, match="less than one session of 1000 tokens"):
+        divide_budget(SHAPE, SHAPE.bytes_for(1000) - 1, 1000, 32)
+    assert divide_budget(SHAPE, SHAPE.bytes_for(1000), 1000, 32).blocks == 0
 
 
-def test_the_longest_unused_idle_entry_makes_room() -> None:
-    cache = KvCache(SHAPE, 3 * BLOCK_BYTES)
-    entries = {key: cache.acquire(key, 1) for key in (1, 2, 3)}
-    for key in (1, 3):
-        entries[key].append([5], rows([5]))
-        entries[key].in_flight = False
-    cache.acquire(1, 1).in_flight = False
-    cache.acquire(4, 1)  # 2 is in flight, 3 is the longest unused
-    assert cache.acquire(1, 1).ids == [5]
-    with pytest.raises(KvBudgetError):
-        cache.acquire(3, 1)
-    assert cache.used_bytes <= 3 * BLOCK_BYTES
+def test_rows_keep_what_they_hold_when_the_room_changes() -> None:
+    rows = KvRows(SHAPE, 2048)
+    rows.lay_out(128, [])
+    assert (rows.count, [part.shape for part in rows.parts]) == (16, [(16, 3, 128, 4)] * 4)
+    for row, length in enumerate((100, 7)):
+        fill(rows, row, length)
+    for room in (512, 1024, 128):
+        rows.lay_out(room, [100, 7])
+        assert rows.count == 2048 // room
+        assert holds(rows, 0, 0, 100)
+        assert holds(rows, 1, 1, 7)
 
 
-def test_a_refusal_evicts_nothing() -> None:
-    cache = KvCache(SHAPE, 3 * BLOCK_BYTES)
-    idle = cache.acquire(1, 1)
-    idle.append([5], rows([5]))
-    idle.in_flight = False
-    cache.acquire(2, 1)
-    with pytest.raises(KvBudgetError):
-        cache.acquire(3, 3 * BLOCK)
-    assert cache.acquire(1, 1).ids == [5]
+def test_a_row_moves() -> None:
+    rows = KvRows(SHAPE, 512)
+    rows.lay_out(128, [])
+    fill(rows, 3, 90)
+    rows.move(3, 1, 90)
+    assert holds(rows, 1, 3, 90)
 
 
-def test_dropping_is_idempotent() -> None:
-    cache = KvCache(SHAPE, 3 * BLOCK_BYTES)
-    cache.acquire(1, 1)
-    for _ in range(2):
-        cache.drop(1)
-    assert cache.used_bytes == 0
+def test_every_part_is_one_piece_of_memory() -> None:
+    rows = KvRows(SHAPE, 1000)
+    rows.lay_out(128, [])
+    assert all(part.flags.c_contiguous and part.base is not None for part in rows.parts)

@@ -10,12 +10,12 @@ LOGITS = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
 
 def draw(count: int, **settings: float) -> list[int]:
     sampler = Sampler(Sampling(max_new_tokens=1, **settings))  # type: ignore[arg-type]
-    return [sampler.choose(LOGITS) for _ in range(count)]
+    return [sampler.choose(LOGITS, place) for place in range(count)]
 
 
 def test_greedy_takes_the_best_and_of_equals_the_first() -> None:
     assert draw(3) == [1, 1, 1]
-    assert Sampler(Sampling(1)).choose(np.array([0, 2, 2], np.float32)) == 1
+    assert Sampler(Sampling(1)).choose(np.array([0, 2, 2], np.float32), 0) == 1
 
 
 def test_frequencies_follow_the_probabilities() -> None:
@@ -43,3 +43,25 @@ def test_top_k_and_top_p_cut_the_tail() -> None:
 def test_draws_depend_on_the_seed_alone() -> None:
     assert draw(50, temperature=1.0, seed=7) == draw(50, temperature=1.0, seed=7)
     assert draw(50, temperature=1.0, seed=7) != draw(50, temperature=1.0, seed=8)
+
+
+def test_a_draw_is_a_function_of_the_seed_and_the_place() -> None:
+    sampler = Sampler(Sampling(1, temperature=1.0, seed=2**64 - 1))
+    forwards = [sampler.choose(LOGITS, place) for place in range(50)]
+    backwards = [sampler.choose(LOGITS, place) for place in reversed(range(50))]
+    assert forwards == backwards[::-1]
+
+
+def test_a_large_vocabulary_is_cut_as_a_small_one_is() -> None:
+    """The shortcuts for large vocabularies against sorting everything, with ties."""
+    random = np.random.default_rng(0)
+    for spread in (0.1, 3.0):
+        logits = np.round(random.normal(0, spread, 3000), 1).astype(np.float32)
+        order = np.argsort(-logits, kind="stable")
+        for top_k, top_p in ((0, 0.3), (0, 0.999), (40, 1.0), (40, 0.5), (700, 0.9)):
+            sampler = Sampler(Sampling(1, temperature=0.8, top_k=top_k, top_p=top_p, seed=1))
+            kept = order[: top_k or None]
+            mass = np.cumsum(np.exp((logits[kept] - logits.max()).astype(np.float64) / 0.8))
+            kept = kept[: np.searchsorted(mass, top_p * mass[-1]) + 1]
+            drawn = {sampler.choose(logits, place) for place in range(300)}
+            assert drawn <= set(kept.tolist())

@@ -4,11 +4,12 @@ import gzip
 import os
 from datetime import datetime, timedelta
 from pathlib import Path
+from statistics import median
 
 import pytest
 
 from evalkit.errors import InputError
-from trainer.diagnosis.distributed import diagnose_distributed
+from trainer.diagnosis.distributed import _median_without, diagnose_distributed
 
 START = datetime(2026, 3, 1, 8, 0, 0)
 
@@ -197,3 +198,11 @@ def test_an_absurd_rank_is_told_and_not_believed(tmp_path):
         str(tmp_path / "rank_1.log"),
         str(tmp_path / "rank_999999999.log"),
     ]
+
+
+@pytest.mark.parametrize(
+    "numbers", [[1.0, 2.0], [3.0, 1.0, 1.0], [5.0, 2.0, 9.0, 2.0], [1.0, 2.0, 3.0, 4.0, 5.0]]
+)
+def test_the_median_of_the_others(numbers):
+    for at, one in enumerate(numbers):
+        assert _median_without(sorted(numbers), one) == median(numbers[:at] + numbers[at + 1 :])

@@ -220,3 +220,28 @@ def test_names_that_are_not_utf8_are_shown(trainer, tmp_path):
         r"\xff.json",
     }
     result.stdout.encode()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("timeline", "", "--out", "x"),
+        ("timeline", "x", "--out", ""),
+        ("spikes", ""),
+        ("doctor", "distributed", ""),
+        ("doctor", "rank-table", ""),
+        ("doctor", "environment", ""),
+        ("doctor", "oom", ""),
+    ],
+)
+def test_an_empty_path_is_not_this_folder(trainer, arguments):
+    result = trainer(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1 and "is a variable of the shell unset?" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [(), ("doctor",)])
+def test_without_a_command_the_help_is_a_page(trainer, arguments):
+    result = trainer(*arguments)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("Usage:") and result.stderr.count("\n") > 8

@@ -8,6 +8,7 @@ import pytest
 
 from evalkit.errors import InputError
 from trainer.diagnosis.plog import LogLine, parse_time, rank_of, read_log
+from trainer.diagnosis.spikes import diagnose_spikes
 
 
 def lines(tmp_path: Path, text: str, name: str = "run.log") -> tuple[LogLine, ...]:
@@ -94,3 +95,27 @@ def test_a_missing_file_is_an_input_error(tmp_path):
         read_log(tmp_path / "none.log")
     with pytest.raises(InputError):
         read_log(tmp_path)
+
+
+def test_the_elastic_agents_prefix_has_no_bracket_and_no_year(tmp_path):
+    path = tmp_path / "agent.log"
+    path.write_text(
+        "2026-02-13 12:07:00 INFO start\n"
+        "E0213 12:07:20.086000 870572 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1)\n"
+        "some text E0213 12:07:21 in the middle is no prefix\n"
+    )
+    lines = read_log(path).lines
+    assert [(str(line.time), line.level, line.year_inferred) for line in lines[1:]] == [
+        ("2026-02-13 12:07:20.086000", "error", True)
+    ]
+
+
+@pytest.mark.parametrize("date", ["0001-01-01 00:00:00", "9999-12-31 23:59:59", "2026-02-31 10:00:00"])
+def test_a_date_that_no_log_has_is_no_time(tmp_path, date):
+    """Found by changing bytes of real logs at random: half an hour before the year 1 can't be reckoned."""
+    assert parse_time(f"{date} step") is None
+    path = tmp_path / "run.log"
+    path.write_text(
+        "".join(f"{date} iter {n}: loss {9.0 if n == 30 else 2.5}, time 3ms\n" for n in range(40))
+    )
+    assert diagnose_spikes([path], [path]).logs[0].steps[0].time is None

@@ -6,7 +6,8 @@ import pytest
 
 from evalkit.errors import InputError
 from tests.trainer.diagnosis.spike_logs import jsonl, megatron, mindformers
-from trainer.diagnosis.spikes import read_training_log
+from trainer.diagnosis.plog import read_log
+from trainer.diagnosis.spikes import diagnose_spikes, read_training_log
 from trainer.diagnosis.spikes.records import stretches
 
 
@@ -148,3 +149,30 @@ def test_attempts_gaps_and_resumes(tmp_path):
 def test_going_back_without_the_step_before_is_no_known_resume(tmp_path):
     log = read(tmp_path, "\n".join(f"s:{step} trl:2.0" for step in [9000, 9001, 5000, 5001]))
     assert [stretch.resumed for stretch in stretches(log.steps)] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\x1f\x8b\x08\x00abc", "compressed data, unpack it"),
+        ("iter 1: loss 2.5, time 3ms\n".encode("utf-16"), "UTF-16 text, convert it to UTF-8"),
+        (b"iter 1\0: loss", "a binary file, or text in UTF-16"),
+        (b" \n", "empty"),
+        (b"nothing about steps\n", "no training step was recognised"),
+    ],
+)
+def test_why_a_log_cannot_be_used(tmp_path, content, why):
+    path = tmp_path / "run.log"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"run.log: {why}"):
+        read_training_log(path)
+    if "step" not in why and why != "empty":  # joined as another log they would look like logs without errors
+        with pytest.raises(InputError, match=f"run.log: {why}"):
+            read_log(path)
+
+
+def test_paths_may_be_texts(tmp_path):
+    path = mindformers(tmp_path / "a.log", [7.25, 7.1])
+    assert diagnose_spikes([str(path)], [str(path)]) == diagnose_spikes([path], [path])
+    with pytest.raises(TypeError, match="lists of paths"):
+        diagnose_spikes(str(path))

@@ -8,6 +8,7 @@ import pytest
 
 from tests.evalkit.report.test_browser import browse, chromium
 from tests.trainer.timeline.synthetic import write_run
+from trainer.timeline.heatmap import _share
 from trainer.timeline.run import analyse, write_analysis
 
 __all__ = ["chromium"]
@@ -43,6 +44,31 @@ addEventListener("load", () => setTimeout(() => {
     out.dragged = where();
     document.getElementById("reset").click(); await frame();
     out.reset = where();
+    canvas.dispatchEvent(new WheelEvent("wheel", { deltaY: -1, ctrlKey: true, clientX: 300, bubbles: true, cancelable: true }));
+    await frame();
+    out.wheeled = where();
+    canvas.dispatchEvent(new MouseEvent("dblclick", { bubbles: true })); await frame();
+    out.doubled = where();
+    const finger = (type, id, fx) => point(type, fx, 0.5, { pointerType: "touch", pointerId: id });
+    finger("pointerdown", 1, 0.5); finger("pointerup", 1, 0.5); finger("pointerleave", 1, 0.5);
+    out.tapped = document.getElementById("tip").style.display;
+    finger("pointerdown", 1, 0.45); finger("pointerdown", 2, 0.55);
+    finger("pointermove", 1, 0.35); finger("pointermove", 2, 0.65); finger("pointerup", 2, 0.65); finger("pointerup", 1, 0.35);
+    await frame();
+    out.pinched = where();
+    finger("pointerdown", 1, 0.4); finger("pointermove", 1, 0.8); finger("pointerup", 1, 0.8); await frame();
+    out.moved = where();
+    document.getElementById("reset").click();
+    out.rankTools = !document.getElementById("rank-tools").hidden;
+    if (out.rankTools) { document.getElementById("fewer").click(); document.getElementById("fewer").click(); }
+    await frame();
+    out.fewer = where();
+    if (out.rankTools) document.getElementById("down").click();
+    await frame();
+    out.down = where();
+    canvas.focus(); for (let n = 0; n < 600; n++) key("ArrowUp");
+    await frame();
+    out.followed = where();
     document.title = "probe=" + JSON.stringify(out);
   })();
 }, 100));
@@ -54,6 +80,12 @@ def span_of(text):
     """(from, to) in ms of the line that says what is shown."""
     units = {"ns": 1e-6, "µs": 1e-3, "ms": 1.0, "s": 1e3}
     return [float(value) * units[unit] for value, unit in re.findall(r"([\d.]+) (ns|µs|ms|s)", text)]
+
+
+def ranks_of(text):
+    """The first and the last rank of the line that says what is shown."""
+    first, last = re.search(r"ranks (\d+) to (\d+)", text).groups()
+    return int(first), int(last)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +142,18 @@ def test_it_fits_draws_zooms_and_speaks(chromium, pages, tmp_path, ranks, width)
     zoomed, dragged = span_of(probe["zoomed"]), span_of(probe["dragged"])
     assert whole[0] == 0 and zoomed[1] - zoomed[0] == pytest.approx(0.36 * whole[1], rel=0.05)
     assert dragged[0] > 0.2 * whole[1] and dragged[1] < 0.7 * whole[1]
-    assert probe["back"] == probe["reset"] == probe["whole"]
+    assert probe["back"] == probe["reset"] == probe["doubled"] == probe["whole"]
+    wheeled, pinched, moved = (span_of(probe[name]) for name in ("wheeled", "pinched", "moved"))
+    assert wheeled[1] - wheeled[0] == pytest.approx(0.8 * whole[1], rel=0.05)
+    assert probe["tapped"] == "block"  # stays when the finger is lifted
+    assert pinched[1] - pinched[0] == pytest.approx(whole[1] / 3, rel=0.1)
+    assert moved[0] < pinched[0] and moved[1] - moved[0] == pytest.approx(pinched[1] - pinched[0], rel=0.01)
+    assert probe["rankTools"] == (ranks > 8)
+    if ranks > 8:
+        first, last = ranks_of(probe["fewer"])
+        assert last - first + 1 == ranks // 4
+        assert ranks_of(probe["down"])[0] == first + ranks // 8
+        assert ranks_of(probe["followed"]) == (0, ranks // 4 - 1)
 
 
 def test_the_page_as_it_is_shows_its_tables_and_runs_its_own_script_only(chromium, pages, tmp_path):
@@ -146,3 +189,11 @@ def test_names_from_a_trace_are_text_and_no_markup(tmp_path):
     write_analysis(analyse(tmp_path / "run"), tmp_path / "out", "</title><script>alert(1)</script>")
     page = (tmp_path / "out" / "heatmap.html").read_text()
     assert "<img" not in page and "<script>alert" not in page
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0 %"), (0.004, "< 1 %"), (0.02, "2 %"), (0.999, "> 99 %"), (1.0, "100 %")],
+)
+def test_few_is_not_none_and_nearly_all_is_not_all(value, text):
+    assert _share(value) == text

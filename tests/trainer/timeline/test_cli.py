@@ -64,12 +64,26 @@ def test_ranks_from_a_map(tmp_path):
     ("make", "message"),
     [
         (lambda p: p / "nothing", "no such file or folder"),
-        (lambda p: (p / "empty").mkdir() or p / "empty", "none of 0 files can be used"),
-        (lambda p: (p / "a.json").write_text("not json") and p / "a.json", "none of 1 files can be used"),
+        (lambda p: (p / "empty").mkdir() or p / "empty", "empty: the folder is empty"),
+        (
+            lambda p: (p / "a.json").write_text("not json") and p / "a.json",
+            "no timed events, no known columns",
+        ),
         (lambda p: (p / "a.json").write_text('{"x": 1}') and p / "a.json", "no timed events"),
         (lambda p: (p / "a.csv").write_text("a,b\n1,2\n") and p / "a.csv", "known are trace_view.json"),
-        (lambda p: (p / "a.json.gz").write_bytes(b"\x1f\x8b\x08garbage") and p / "a.json.gz", "can be used"),
-        (lambda p: (p / "a.json").write_bytes(b"") or p / "a.json", "can be used"),
+        (
+            lambda p: (p / "a.json.gz").write_bytes(b"\x1f\x8b\x08garbage") and p / "a.json.gz",
+            "damaged",
+        ),
+        (
+            lambda p: (p / "a.json").write_bytes(b"") or p / "a.json",
+            "a.json: nothing in it can be used: an empty file",
+        ),
+        (lambda p: (p / "x.csv").write_bytes(b"a,b\rc,d") and p / "x.csv", "no known columns"),
+        (
+            lambda p: (p / "notes").write_text("nothing here") and p / "notes",
+            "notes: nothing in it can be used: no timed",
+        ),
     ],
 )
 def test_bad_input(tmp_path, make, message):
@@ -232,7 +246,7 @@ MEMORY = "Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB),Device"
 )
 def test_tables_without_a_usable_row_are_an_input_error(tmp_path, name, text, why):
     (tmp_path / name).write_text(text)
-    with pytest.raises(InputError, match=f"none of 1 files can be used .*{why}"):
+    with pytest.raises(InputError, match=f"nothing in it can be used: .*{why}"):
         analyse(tmp_path)
 
 

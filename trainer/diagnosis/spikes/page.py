@@ -28,13 +28,13 @@ _QUANTITIES = (
 )
 
 
-def write_report(report: SpikeReport, out: Path) -> None:
+def write_report(report: SpikeReport, out: Path | str) -> None:
     """Write spikes.html and findings.json into a new folder.
 
     Raises:
         InputError: `out` exists already.
     """
-    with folder_atomic(out) as staging:
+    with folder_atomic(Path(out)) as staging:
         write_json_atomic(staging / "findings.json", report.to_json())
         (staging / "spikes.html").write_text(render_page(report), encoding="utf-8")
 

@@ -13,7 +13,7 @@ from typing import Any
 from evalkit.errors import InputError
 from trainer.diagnosis.plog import parse_time
 from trainer.diagnosis.spikes.records import LogFormat, TrainingLog, TrainingStep
-from trainer.regular_file import require_regular, shown_path
+from trainer.regular_file import require_regular, shown_path, why_not_text
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|nan|inf|NaN|Inf|NAN|INF)"
 _MEGATRON = re.compile(r"\biteration\s+(?P<step>\d{1,15})\s*/\s*\d+\s*\|(?P<rest>.*)")
@@ -50,12 +50,13 @@ class _Counts:
     overflow_lines: int = 0
 
 
-def read_training_log(path: Path) -> TrainingLog:
+def read_training_log(path: Path | str) -> TrainingLog:
     """Read a log; lines that aren't steps are passed over.
 
     Raises:
-        InputError: missing, a folder, no regular file, unreadable, or without any step that is recognised.
+        InputError: missing, a folder, no regular file, unreadable, compressed, empty, no UTF-8 text, or without any step that is recognised.
     """
+    path = Path(path)
     counts = _Counts()
     formats: Counter[LogFormat] = Counter()
     steps: list[TrainingStep] = []
@@ -66,12 +67,15 @@ def read_training_log(path: Path) -> TrainingLog:
             for kind, step in _steps(named, stream, counts):
                 formats[kind] += 1
                 steps.append(step)
+        why = "" if steps else why_not_text(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
         raise InputError(f"{path}: is a folder, a training log is needed") from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+    if why:
+        raise InputError(f"{path}: {why}; a training log as UTF-8 text is needed")
     if not steps:
         raise InputError(
             f"{path}: no training step was recognised; known are the logs of MindFormers, Megatron, llm.c, "

@@ -53,9 +53,9 @@ class SpikeReport:
 
 
 def diagnose_spikes(
-    logs: Sequence[Path],
-    plogs: Sequence[Path] = (),
-    trace: Path | None = None,
+    logs: Sequence[Path | str],
+    plogs: Sequence[Path | str] = (),
+    trace: Path | str | None = None,
     settings: Detection | None = None,
 ) -> SpikeReport:
     """Diagnose training logs, given in the order in which they were written.
@@ -69,10 +69,12 @@ def diagnose_spikes(
     Raises:
         InputError: a file can't be read, or holds no step.
     """
+    if isinstance(logs, str) or isinstance(plogs, str):
+        raise TypeError("logs and plogs are lists of paths, not one path")
     read = [read_training_log(path) for path in logs]
     cut = stretches([step for log in read for step in log.steps])
     rises = [find_rises(stretch, settings) for stretch in cut]
-    incidents = find_incidents([read_log(path) for path in plogs])
+    incidents = find_incidents([read_log(Path(path)) for path in plogs])
     spikes = [spike for rise in rises for spike in rise.spikes]
     context = Context(cut, spikes, incidents)
     explained = [(spike, explain(spike, context)) for spike in spikes]
@@ -166,7 +168,7 @@ def _unjoined(context: Context) -> Iterator[Finding]:
         yield _make("logs_not_joined", evidence)
 
 
-def _profile(trace: Path | None, spikes: list[Spike]) -> Iterator[Finding]:
+def _profile(trace: Path | str | None, spikes: list[Spike]) -> Iterator[Finding]:
     if trace is None:
         return
     from trainer.timeline.run import analyse

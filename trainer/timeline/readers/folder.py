@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import orjson
 
 from evalkit.errors import InputError
+from trainer.files_below import files_below
 from trainer.ranks import MOST_RANKS
 from trainer.regular_file import require_regular, shown_path
 from trainer.timeline.gzip_stream import damage_of, open_bytes
@@ -19,6 +21,7 @@ from trainer.timeline.ranks import (
     rank_from_header,
     rank_from_map,
     rank_from_place,
+    unused_patterns,
 )
 from trainer.timeline.readers import documents, frames, mindinsight, tables
 from trainer.timeline.readers.chrome import read_chrome
@@ -57,12 +60,17 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
     if not root.exists():
         raise InputError(f"{root}: no such file or folder; give a profiler's output folder")
     require_regular(root)
-    paths = [root] if root.is_file() else sorted(path for path in root.rglob("*") if not path.is_dir())
+    paths, unlisted = ([root], []) if root.is_file() else files_below(root)
     folder = root.parent if root.is_file() else root
     told = {path: _placed(path, folder, ranks) for path in paths}
     placed = {path: rank if rank is None or rank < MOST_RANKS else None for path, rank in told.items()}
     recording = Recording(folder_ranks=FolderRanks({rank for rank in placed.values() if rank is not None}))
-    looked_at = 0
+    recording.notes.extend(
+        f"the rank map's pattern {pattern!r} fits no file that a pattern before it doesn't: it changed nothing"
+        for pattern in unused_patterns((path.relative_to(folder).as_posix() for path in paths), ranks)
+    )
+    for path, why in unlisted:
+        recording.quarantine.add(shown_path(path.relative_to(folder)), "unreadable_folder", why)
     with _without_collector():
         for path in paths:
             if path.suffix not in _SUFFIXES and root != path:
@@ -70,20 +78,42 @@ def read_folder(root: Path, ranks: RankMap) -> Recording:
             name = shown_path(path.relative_to(folder))
             if any(part.startswith(".") for part in Path(name).parts) or _is_own_report(path):
                 continue
-            looked_at += 1
             if not path.is_file():
-                recording.quarantine.add(name, "unreadable_file", "not a regular file, or a broken link")
+                why = (
+                    "a broken link" if path.is_symlink() and not path.exists() else "a pipe, socket or device"
+                )
+                recording.quarantine.add(name, "unreadable_file", why)
                 continue
             _note_beyond(told[path], name, recording)
             _read_one(path, name, placed[path], ranks, recording)
     frames.join(recording)
     if not recording.read or recording.empty:
-        reasons = [
-            f"{row['file']}: {row['example'] or row['meaning']}" for row in recording.quarantine.rows()
-        ] or [f"{name}: no rows" for name in recording.read]
-        why = f" ({'; '.join(reasons[:3])})" if reasons else ""
-        raise InputError(f"{root}: none of {looked_at} files can be used{why}; known are {KNOWN}")
+        raise InputError(f"{shown_path(root)}: {_why_nothing(root, paths, recording)}")
     return recording
+
+
+def _why_nothing(root: Path, paths: list[Path], recording: Recording) -> str:
+    rows = recording.quarantine.rows()
+    # Of a single file the reason alone: its name stands before it.
+    reasons = [
+        (f"{row['file']}: " if root.is_dir() else "") + (row["example"] or row["meaning"]) for row in rows
+    ]
+    reasons += [f"{name}: no rows" for name in recording.read]
+    if reasons:
+        more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+        return f"nothing in it can be used: {'; '.join(reasons[:3])}{more}; known are {KNOWN}"
+    if not paths:
+        return "the folder is empty; give a profiler's output folder"
+    kinds = ", ".join(
+        f"{count} {suffix or 'without a suffix'}"
+        for suffix, count in Counter(path.suffix for path in paths).most_common(4)
+    )
+    text = (
+        "; databases aren't read, export the profile as text" if any(p.suffix == ".db" for p in paths) else ""
+    )
+    return (
+        f"it holds no {', '.join(_SUFFIXES[:-1])} or {_SUFFIXES[-1]} file ({kinds}){text}; known are {KNOWN}"
+    )
 
 
 def _is_own_report(path: Path) -> bool:
@@ -112,18 +142,25 @@ def _read_one(path: Path, name: str, rank: int | None, ranks: RankMap, recording
     try:
         with open_bytes(path) as stream:
             head = stream.read(_HEAD_BYTES)
+            damage = damage_of(stream)
     except OSError as error:
         recording.quarantine.add(name, "unreadable_file", error.strerror or str(error))
         return
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     before = recording.quarantine.count("unreadable_file")
+    if not text:
+        kind, why = ("unreadable_file", damage) if damage else ("not_a_timeline", "an empty file")
+        recording.quarantine.add(name, kind, why)
+        return
     if text.startswith((b"[", b"{")):
         known = _read_json(path, name, text, rank, ranks, recording)
     else:
         known = _read_table(path, name, rank, recording)
     if known:
         recording.read.append(name)
-    elif path.suffix in (".json", ".csv", ".gz") and recording.quarantine.count("unreadable_file") == before:
+    elif recording.quarantine.count("unreadable_file") == before and (
+        path.suffix in (".json", ".csv", ".gz") or path.suffix not in _SUFFIXES
+    ):
         recording.quarantine.add(name, "not_a_timeline", "no timed events, no known columns or keys")
 
 

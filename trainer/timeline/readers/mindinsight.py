@@ -32,8 +32,8 @@ def read_step_trace(path: Path, name: str, rank: int, recording: Recording) -> T
     marks, kind = Columns(), recording.kinds.id_of("iteration time")
     for line, row in rows_of(path, name, recording):
         try:
-            start, end = (int(row[key]) * _TICK_NS for key in ("start_point", "end_point"))
-            interval = int(row["iteration_interval"]) * _TICK_NS
+            start, end = (to_ns(int(row[key]), _TICK_NS) for key in ("start_point", "end_point"))
+            interval = to_ns(int(row["iteration_interval"]), _TICK_NS)
         except ValueError as error:
             recording.quarantine.add(name, "malformed_row", f"line {line}: {error}")
             continue

@@ -24,7 +24,10 @@ def header_of(path: Path) -> list[str]:
     """The names of the columns."""
     with open_bytes(path) as stream:
         line = stream.readline(1 << 20).decode("utf-8-sig", "replace")
-    return [cell.strip() for cell in next(csv.reader([line]), [])]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line]), [])]
+    except csv.Error:  # text of another kind: a lone carriage return, a NUL byte, a field of a megabyte
+        return []
 
 
 def rows_of(path: Path, name: str, recording: Recording) -> Iterator[tuple[int, Row]]:
@@ -32,8 +35,8 @@ def rows_of(path: Path, name: str, recording: Recording) -> Iterator[tuple[int, 
     with open_bytes(path) as raw, io.TextIOWrapper(raw, "utf-8-sig", "replace", newline="") as stream:
         # A field of a table of kernels may be long, never a megabyte.
         reader = csv.reader(stream)
-        header = [cell.strip() for cell in next(reader, [])]
         try:
+            header = [cell.strip() for cell in next(reader, [])]
             for cells in reader:
                 if len(cells) == len(header):
                     yield reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True))

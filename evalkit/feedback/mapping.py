@@ -1,0 +1,198 @@
+"""Mapping files of `evalkit ingest`: where a log holds what we need, by field name; and the rows of that log."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from evalkit.errors import InputError
+from evalkit.files import read_text
+
+FieldName = Annotated[str, Field(min_length=1)]
+"""A column of a CSV file, or a key of a JSON line; `a.b` is the key b inside a."""
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrafficFields(_Strict):
+    """Where a row holds what. With `messages` a row is a whole conversation, and role, text and time are keys of each message."""
+
+    conversation: FieldName
+    role: FieldName
+    text: FieldName
+    messages: FieldName | None = None
+    time: FieldName | None = None
+    locale: FieldName | None = None
+
+
+class Roles(_Strict):
+    """What the log calls who speaks. `human`: a colleague who has taken over; `ignore`: left out, counted."""
+
+    user: list[str] = Field(min_length=1)
+    assistant: list[str] = Field(min_length=1)
+    human: list[str] = []
+    ignore: list[str] = []
+
+    @model_validator(mode="after")
+    def _once(self) -> "Roles":
+        names = [*self.user, *self.assistant, *self.human, *self.ignore]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name!r} stands for two roles; keep one")
+        return self
+
+
+class Masking(_Strict):
+    """Personal data beyond the rules: a file with a name a line, and own patterns by kind."""
+
+    names: str | None = None
+    patterns: dict[Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")], str] = {}
+
+
+class TrafficMap(_Strict):
+    """The mapping file of `evalkit ingest traffic`.
+
+    Attributes:
+        target: whose texts the resampling target holds.
+        since: rows before this time (ISO 8601) are left out, counted.
+        dialogues: candidate dialogues at most.
+    """
+
+    version: Literal[1]
+    fields: TrafficFields
+    roles: Roles
+    locale: Literal["en", "zh"] = "en"
+    target: Literal["user", "assistant"] = "user"
+    since: str | None = None
+    mask: Masking = Masking()
+    dialogues: int = Field(default=50, ge=0)
+    seed: int = Field(default=2024, ge=0)
+
+
+class OutcomeFields(_Strict):
+    """Where a row holds what: the release, the online figure, and optionally how many cases it is a mean of, and when."""
+
+    release: FieldName
+    online: FieldName
+    cases: FieldName | None = None
+    date: FieldName | None = None
+    offline: FieldName | None = None
+
+
+class Offline(_Strict):
+    """The offline score of each release: a metric of its run. `runs`: patterns of run folders, beside the mapping file."""
+
+    metric: str
+    k: int | None = None
+    slice: str | None = None
+    runs: list[str] = Field(min_length=1)
+
+
+class OutcomesMap(_Strict):
+    """The mapping file of `evalkit ingest outcomes`.
+
+    Attributes:
+        releases: the log's name of a release → its model digest; without it the log names digests.
+    """
+
+    version: Literal[1]
+    fields: OutcomeFields
+    offline: Offline | None = None
+    releases: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "OutcomesMap":
+        if (self.offline is None) == (self.fields.offline is None):
+            raise ValueError("give exactly one of `offline` (runs) and `fields.offline` (a column)")
+        return self
+
+
+Row = tuple[str, dict[str, Any]]
+"""Where it stands (file:line), and its fields."""
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """Rows of a CSV file (`.csv`) or of JSON lines, every value as the file has it.
+
+    Raises:
+        InputError: file and line of the first problem.
+    """
+    text = read_text(path)
+    if "\0" in text:
+        raise InputError(f"{path}: a binary file; JSON lines or CSV text is needed")
+    yield from _csv_rows(path, text) if path.suffix.lower() == ".csv" else _json_rows(path, text)
+
+
+def field_of(row: Row, name: str) -> Any:
+    """The field `name` of a row.
+
+    Raises:
+        InputError: there is none.
+    """
+    where, value = row[0], row[1]
+    found: Any = value.get(name, value)
+    if name not in value:
+        for part in name.split("."):
+            if not isinstance(found, dict) or part not in found:
+                known = ", ".join(sorted(str(key) for key in value)) or "none"
+                raise InputError(f"{where}: no field {name!r}; it has: {known:.200}; correct the mapping")
+            found = found[part]
+    return found
+
+
+def text_of(row: Row, name: str) -> str:
+    """The field `name` as text.
+
+    Raises:
+        InputError: there is none, or it's neither a text nor a number.
+    """
+    value = field_of(row, name)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise InputError(f"{row[0]}: {name}: a text is needed (got {type(value).__name__})")
+    return str(value)
+
+
+def _json_rows(path: Path, text: str) -> Iterator[Row]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            value = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise InputError(
+                f"{path}:{number}: broken JSON: {error.msg}; one object a line is needed"
+            ) from None
+        if not isinstance(value, dict):
+            raise InputError(f"{path}:{number}: a JSON object is needed")
+        yield f"{path}:{number}", value
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[Row]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    header: list[str] | None = None
+    line = 1
+    try:
+        for values in reader:
+            if not values:
+                line = reader.line_num + 1
+                continue
+            if header is None:
+                header = values
+                for name in header:
+                    if header.count(name) > 1:
+                        raise InputError(f"{path}:{line}: column {name!r} appears twice; keep one")
+            elif len(values) != len(header):
+                raise InputError(f"{path}:{line}: {len(values)} fields, the header has {len(header)}")
+            else:
+                yield f"{path}:{line}", dict(zip(header, values, strict=True))
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{path}:{line}: broken CSV: {error}; check the quotes") from None
+    if header is None:
+        raise InputError(f"{path}:1: the file is empty; a header is needed")

@@ -1,0 +1,1 @@
+"""Other systems as optional targets. Nothing is decided by them."""

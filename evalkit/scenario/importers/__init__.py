@@ -1,0 +1,1 @@
+"""Existing test dialogues → dialogue files; one reader a format. See docs/importers.md."""

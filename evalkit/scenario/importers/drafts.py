@@ -1,0 +1,85 @@
+"""What a reader of a foreign format hands over: drafts of dialogues, and what it couldn't convert."""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_BRACES = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+
+class Unchecked(Counter[str]):
+    """Expectations of a source that no dialogue file states, counted by kind."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """One converted dialogue.
+
+    Attributes:
+        source: where it stands in the source, for messages.
+        content: of the dialogue, as in a dialogue file.
+        unchecked: what the source expects and a reply's text can't show, counted by kind.
+    """
+
+    source: str
+    content: dict[str, Any]
+    unchecked: Unchecked
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """One dialogue of the source that wasn't converted, and why."""
+
+    source: str
+    reason: str
+
+
+Reader = Callable[[Path], Iterator[Draft | Skipped]]
+
+
+@dataclass
+class Facts:
+    """Facts of one dialogue, collected while its turns are read.
+
+    Attributes:
+        values: by name, in the order in which the user stated them.
+        stated_in: index of the last turn that states it.
+    """
+
+    values: dict[str, str] = field(default_factory=dict)
+    stated_in: dict[str, int] = field(default_factory=dict)
+
+    def name(self, wanted: str, value: str, turn_index: int) -> str:
+        """The fact's name for a value that the user states: `wanted`, or `wanted_2` where that has another value."""
+        name, number = wanted, 1
+        while self.values.get(name, value) != value:
+            number += 1
+            name = f"{wanted}_{number}"
+        self.values[name] = value
+        self.stated_in[name] = turn_index
+        return name
+
+
+def template(text: str, spans: list[tuple[int, int, str]]) -> str:
+    """`text` with `{fact}` in place of each span (start, end, fact); overlapping spans after the first are left out."""
+    parts, position = [], 0
+    for start, end, name in sorted(spans):
+        if start < position:
+            continue
+        parts += [text[position:start], f"{{{name}}}"]
+        position = end
+    return "".join([*parts, text[position:]])
+
+
+def has_braces(*texts: str) -> bool:
+    """Whether a text of the source holds something that a dialogue file would read as a fact."""
+    return any(_BRACES.search(text) for text in texts)
+
+
+def fact_name(text: str) -> str:
+    """`text` as the name of a fact: letters, digits and underscores."""
+    name = re.sub(r"[^A-Za-z0-9_]+", "_", text).strip("_").lower()
+    return name if name[:1].isalpha() else f"value_{name}".rstrip("_")

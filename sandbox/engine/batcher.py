@@ -1,0 +1,320 @@
+"""Continuous batching: turns join and leave between steps.
+
+A round computes at most one chunk of a prompt and one token of every turn that is being answered, so that a long
+prompt delays others by a chunk at a time. What a turn's tokens are doesn't depend on the order of all this:
+`step_model.py` says why.
+"""
+
+import queue
+import time
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from evalkit.tokenization import TextTokenizer
+from sandbox.domain import FinishReason, Sampling
+from sandbox.engine.kv_cache import BLOCK, Float32, KvRows
+from sandbox.engine.pipe import Message
+from sandbox.engine.prefix_cache import PrefixCache
+from sandbox.engine.row_table import RowTable
+from sandbox.engine.sampler import Sampler
+from sandbox.engine.step_model import StepModel
+from sandbox.engine.text_stream import TextStream
+from sandbox.engine.turns import ActiveTurn, Phase
+
+
+class Outbox(Protocol):
+    """Where messages go."""
+
+    def write(self, *messages: Message) -> None:
+        """Send messages in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """Bounds of one engine.
+
+    Attributes:
+        max_rows: turns computed at once.
+        max_waiting: turns that may wait for a row; more are rejected.
+        max_length: longest turn, prompt and reply.
+    """
+
+    max_rows: int
+    max_waiting: int
+    max_length: int
+
+
+class Batcher:
+    """The engine's loop over all turns."""
+
+    def __init__(
+        self,
+        model: StepModel,
+        tokenizer: TextTokenizer,
+        cache: PrefixCache,
+        rows: KvRows,
+        pipe: Outbox,
+        limits: BatchLimits,
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._cache = cache
+        self._pipe = pipe
+        self._limits = limits
+        self._table = RowTable(rows, limits.max_rows, limits.max_length)
+        self._waiting: deque[ActiveTurn] = deque()
+        self._turns: dict[int, ActiveTurn] = {}  # waiting or in a row, and not yet answered
+        self._outgoing: list[Message] = []
+        self._load: Message | None = None
+        self._chunks = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """Cache memory in use."""
+        return self._cache.used_bytes + self._table.used_bytes
+
+    def run(self, inbox: "queue.SimpleQueue[Message]") -> None:
+        """Serve for ever; the reader thread ends the process."""
+        while True:
+            # With nothing to compute, wait for a message; otherwise only take what is there.
+            while not self.busy or not inbox.empty():
+                self.handle(inbox.get())
+                if not self.busy:
+                    self._flush()
+            self.round()
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is something to compute."""
+        return bool(self._waiting or len(self._table))
+
+    def handle(self, message: Message) -> None:
+        """Start or cancel a turn, or forget a session. Whatever is unknown or over is ignored."""
+        match message["op"]:
+            case "generate":
+                self._take(message)
+            case "cancel":
+                turn = self._turns.get(message["request"])
+                if turn is not None:
+                    self._end(turn, FinishReason.CANCELLED)
+            case "release":
+                for turn in self._table.of(Phase.SETTLING):
+                    if turn.key == message["key"]:
+                        self._leave(turn)
+                self._cache.drop(message["key"])
+
+    def round(self) -> None:
+        """Let turns join, compute one chunk and one step, and send what came of it."""
+        self._admit()
+        starting = self._table.of(Phase.PREFILL)
+        answering = self._table.of(Phase.DECODE)
+        if starting:
+            self._prefill(self._next_prompt(starting), beside=bool(answering))
+        if answering:
+            self._decode(answering)
+        if not starting and not answering:
+            for turn in self._table.of(Phase.SETTLING)[:1]:
+                self._settle(turn)
+        self._flush()
+
+    def _take(self, message: Message) -> None:
+        prompt: list[int] = message["prompt"]
+        sampling = Sampling(**{**message["sampling"], "stop": tuple(message["sampling"]["stop"])})
+        turn = ActiveTurn(
+            request=message["request"],
+            key=message["key"],
+            tenant=message["tenant"],
+            shared_tokens=message["shared"],
+            prompt_tokens=len(prompt),
+            ids=list(prompt),
+            sampling=sampling,
+            sampler=Sampler(sampling),
+            text=TextStream(self._tokenizer.decode, sampling.stop),
+        )
+        if not prompt or not self._table.fits(turn.most_tokens):
+            self._reject(
+                turn,
+                f"{len(prompt)} tokens and {sampling.max_new_tokens} for the reply aren't between 1 and"
+                f" {self._limits.max_length}",
+            )
+        elif len(self._waiting) >= self._limits.max_waiting:
+            self._reject(turn, f"{len(self._waiting)} turns wait for the model; try again later")
+        else:
+            self._turns[turn.request] = turn
+            self._waiting.append(turn)
+
+    def _reject(self, turn: ActiveTurn, reason: str) -> None:
+        self._outgoing.append({"event": "rejected", "request": turn.request, "reason": reason})
+
+    def _admit(self) -> None:
+        """Give rows to those who wait, in order; settling turns make room."""
+        while self._waiting:
+            turn = self._waiting[0]
+            # Two turns in one room with a settled one: the next turn of its session takes over what it kept.
+            settling = self._table.of(Phase.SETTLING)
+            for other in settling:
+                if other.key == turn.key:
+                    self._leave(other)
+            while not self._table.join(turn):
+                settling = self._table.of(Phase.SETTLING)
+                if not settling:
+                    return
+                self._leave(settling[0])
+            self._waiting.popleft()
+            # The logits after the last token are wanted, so that one at least is computed.
+            lease = self._cache.lease(
+                turn.tenant, turn.key, turn.shared_tokens, turn.ids, turn.prompt_tokens - 1
+            )
+            turn.lease, turn.phase = lease, Phase.PREFILL
+            self._cache.load(lease, self._table.rows, self._table.row(turn))
+            turn.computed = turn.reused = lease.tokens // self._model.alignment * self._model.alignment
+
+    def _next_prompt(self, starting: list[ActiveTurn]) -> ActiveTurn:
+        """The shortest, so that it needn't wait for long ones, and every other time the oldest, so that none starves."""
+        self._chunks += 1
+        if self._chunks % 2:
+            return min(starting, key=lambda turn: turn.prompt_left)
+        return min(starting, key=lambda turn: turn.arrived_ns)
+
+    def _prefill(self, turn: ActiveTurn, beside: bool) -> None:
+        started_ns = time.perf_counter_ns()
+        logits = self._compute_chunk(turn, turn.prompt_tokens, beside)
+        if turn.prompt_left:
+            turn.prefill_ns += time.perf_counter_ns() - started_ns
+            return
+        self._keep(turn)
+        turn.phase = Phase.DECODE
+        token = self._choose(turn, logits)
+        turn.prefill_ns += time.perf_counter_ns() - started_ns
+        self._emit(turn, token)
+
+    def _compute_chunk(self, turn: ActiveTurn, end: int, beside: bool) -> Float32:
+        size = self._model.chunk_tokens if beside else self._model.idle_chunk_tokens
+        start = turn.computed
+        chunk = turn.ids[start : min(start + size, end)]
+        logits = self._model.prefill(self._table.rows, self._table.row(turn), chunk, start)
+        turn.computed += len(chunk)
+        return logits
+
+    def _decode(self, answering: list[ActiveTurn]) -> None:
+        started_ns = time.perf_counter_ns()
+        tokens, lengths = np.zeros(len(self._table), np.int32), np.zeros(len(self._table), np.int32)
+        wanted = []
+        for row, turn in enumerate(self._table):
+            lengths[row] = turn.computed
+            if turn.phase is Phase.DECODE and turn in answering:
+                wanted.append(row)
+                tokens[row] = turn.ids[-1]
+        logits = self._model.decode(self._table.rows, wanted, tokens, lengths)
+        chosen = []
+        for turn, row_logits in zip(answering, logits, strict=True):
+            turn.computed += 1
+            chosen.append(self._choose(turn, row_logits))
+        share_ns = (time.perf_counter_ns() - started_ns) // len(answering)
+        for turn, token in zip(answering, chosen, strict=True):
+            turn.decode_ns += share_ns
+            self._emit(turn, token)
+
+    def _choose(self, turn: ActiveTurn, logits: Float32) -> int | None:
+        # The best logit is NaN or infinite if any is: argmax and max carry NaN through.
+        if not np.isfinite(logits.max()):
+            return None
+        return turn.sampler.choose(logits, turn.generated)
+
+    def _emit(self, turn: ActiveTurn, token: int | None) -> None:
+        """Add a token to the reply and send it."""
+        if token is None:
+            self._outgoing.append(
+                {
+                    "event": "broken",
+                    "request": turn.request,
+                    "reason": "the model's logits aren't finite numbers; its weights or its graph are broken",
+                }
+            )
+            self._leave(turn)
+            return
+        turn.ids.append(token)
+        ended = token == self._tokenizer.end_token
+        text, stopped = ("", False) if ended else turn.text.push(token)
+        full = turn.generated >= turn.sampling.max_new_tokens
+        if (ended or full) and not stopped:
+            rest, stopped = turn.text.finish()
+            text += rest
+        if stopped:
+            self._end(turn, FinishReason.STOP_STRING, token, text)
+        elif ended:
+            self._end(turn, FinishReason.END, token, text)
+        elif full:
+            self._end(turn, FinishReason.LENGTH, token, text)
+        else:
+            self._outgoing.append({"event": "token", "request": turn.request, "id": token, "text": text})
+
+    def _end(self, turn: ActiveTurn, reason: FinishReason, token: int | None = None, text: str = "") -> None:
+        work_ns = turn.prefill_ns + turn.decode_ns
+        self._outgoing.append(
+            {
+                "event": "end",
+                "request": turn.request,
+                "id": token,
+                "text": text,
+                "reason": reason.value,
+                "reused": turn.reused,
+                "queue_ns": max(0, time.perf_counter_ns() - turn.arrived_ns - work_ns),
+                "prefill_ns": turn.prefill_ns,
+                "decode_ns": turn.decode_ns,
+            }
+        )
+        if reason is FinishReason.CANCELLED:
+            self._leave(turn)
+        else:
+            self._begin_settling(turn)
+
+    def _begin_settling(self, turn: ActiveTurn) -> None:
+        del self._turns[turn.request]
+        turn.phase = Phase.SETTLING
+        # Short of the row's end: a chunk may need a place behind its last token (onnx_model.py).
+        turn.settle_end = (len(turn.ids) - 1) // BLOCK * BLOCK
+        start = min(turn.prompt_tokens, turn.settle_end)
+        turn.computed = start // self._model.alignment * self._model.alignment
+        if turn.lease is None or turn.settle_end <= turn.lease.tokens:
+            self._leave(turn)
+
+    def _settle(self, turn: ActiveTurn) -> None:
+        self._compute_chunk(turn, turn.settle_end, beside=True)
+        if turn.computed >= turn.settle_end:
+            self._leave(turn)
+
+    def _keep(self, turn: ActiveTurn) -> None:
+        assert turn.lease is not None, "a turn in a row has a lease"
+        self._cache.keep(turn.lease, turn.ids, turn.computed, self._table.rows, self._table.row(turn))
+
+    def _leave(self, turn: ActiveTurn) -> None:
+        """Free what a turn holds, wherever it is; what it computed as any other turn would is kept."""
+        self._turns.pop(turn.request, None)
+        if turn.phase in (Phase.PREFILL, Phase.SETTLING):
+            self._keep(turn)
+        if turn.phase is Phase.WAITING:
+            self._waiting.remove(turn)
+        elif turn.phase is not Phase.OVER:
+            self._table.leave(turn)
+        if turn.lease is not None:
+            self._cache.give_back(turn.lease)
+        turn.phase = Phase.OVER
+
+    def _flush(self) -> None:
+        load: Message = {
+            "event": "load",
+            "running": len(self._table) - len(self._table.of(Phase.SETTLING)),
+            "waiting": len(self._waiting),
+            "kv_used": self.used_bytes,
+        }
+        if load != self._load:
+            self._load = load
+            self._outgoing.append(load)
+        if self._outgoing:
+            self._pipe.write(*self._outgoing)
+            self._outgoing.clear()

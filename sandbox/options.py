@@ -1,0 +1,48 @@
+"""What `sandbox serve` was asked for."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandbox.engine.step_model import EngineName
+from sandbox.tls import TlsOptions
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """Options of the server, one each of the command line's.
+
+    Attributes:
+        bundle: bundle folder.
+        flow: flow folder, or None.
+        engine: kind of engine; None takes the best that the bundle has.
+        listen: HOST:PORT, port 0 for a free one.
+        max_sessions: live sessions at most.
+        max_waiting: turns that may wait for a place in the batch.
+        idle_ttl_s: how long an untouched session is kept.
+        kv_mib: budget of the engine's cache.
+        grace_s: how long turns may still run after SIGTERM.
+        tls: files of TLS.
+        allow_plaintext: other machines may connect without TLS.
+        tokens_file: bearer tokens, or None to let everybody in.
+        reflection: whether the server describes its services to whoever asks.
+        metrics: HOST:PORT of the Prometheus endpoint, or None.
+        otlp: URL of an OpenTelemetry collector, or None for what the environment says.
+        log_text: whether conversations go to the log.
+    """
+
+    bundle: Path
+    flow: Path | None = None
+    engine: EngineName | None = None
+    listen: str = "127.0.0.1:0"
+    max_sessions: int = 64
+    max_waiting: int = 64
+    idle_ttl_s: float = 1800.0
+    kv_mib: int = 1024
+    grace_s: float = 10.0
+    tls: TlsOptions = field(default_factory=TlsOptions)
+    allow_plaintext: bool = False
+    tokens_file: Path | None = None
+    reflection: bool = False
+    metrics: str | None = None
+    otlp: str | None = None
+    log_text: bool = False

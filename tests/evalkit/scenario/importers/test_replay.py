@@ -1,0 +1,57 @@
+"""Imported dialogues run: three hundred of three corpora against a real sandbox, in bounded time."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from evalkit.runs.evidence_io import read_evidence
+from evalkit.runs.folder import RunFolder
+from evalkit.scenario.importers.convert import dump_dialogues, import_dialogues
+from evalkit.yaml_source import YamlSource
+
+SCENARIO = """\
+version: 1
+name: imported
+flow: {flow}
+dialogues: {{include: [imported.yaml], trials: 1, max_new_tokens: 4}}
+"""
+SHARES = {"sgd": 110, "crosswoz": 110, "tau2": 80}
+SOURCES = {"sgd": "sgd_banks_payment", "crosswoz": "crosswoz/val.json.zip", "tau2": "tau2_banking"}
+
+
+@pytest.mark.slow
+def test_three_hundred_imported_dialogues_replay_in_bounded_time(
+    shared_data: Path, tiny_bundle: Path, flow_folder: Path, tmp_path: Path
+) -> None:
+    dialogues = []
+    for kind, count in SHARES.items():
+        found = import_dialogues(kind, shared_data / "dialogues" / SOURCES[kind], tmp_path / kind)
+        read = [one for name in found.files for one in YamlSource(tmp_path / kind / name).value["dialogues"]]
+        dialogues += read[:count]
+    (tmp_path / "imported.yaml").write_text(dump_dialogues(dialogues), encoding="utf-8")
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(SCENARIO.format(flow=flow_folder))
+    command = [sys.executable, "-m", "evalkit", "run", str(scenario), "--model", str(tiny_bundle)]
+    started = time.monotonic()
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path / "run"), "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert time.monotonic() - started < 600
+    turns = read_evidence(RunFolder(tmp_path / "run"), "candidate").turns
+    played = Counter(turn.dialogue_id for turn in turns)
+    assert len(played) == 300 == sum(SHARES.values())
+    # Whatever the model made of them: a result for each dialogue, and none lost to the machinery around it.
+    assert not [turn for turn in turns if turn.status == "infrastructure_fault"]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    passed = next(one for one in results["metrics"] if one["name"] == "dialogue/pass_hat_k")
+    assert passed["coverage"] == 1.0 and passed["n"] == 300

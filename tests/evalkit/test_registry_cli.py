@@ -1,0 +1,212 @@
+"""Registry, promotion and signature as a user meets them: commands, exit codes, one line where something is wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from evalkit.bundle import load_bundle
+from evalkit.cli import cli
+from evalkit.console import run
+from evalkit.runs.folder import RunFolder
+from evalkit.runs.promotion import bind_alias
+from tests.support.bundles import reseal
+from tests.support.promotable import FAILING, Shop, digest_of, make_shop
+
+FIRST = """\
+version: 1
+name: shop
+first_release: true
+text: {data: texts.jsonl}
+gate: {policy: policy.yaml}
+"""
+POLICY = """\
+rules:
+  - {metric: perplexity/token, max: 1.0e9}
+  - {metric: perplexity/token, change: {max_relative_increase: 0.5}, severity: warn}
+"""
+
+
+@pytest.fixture
+def evalkit(capsys: pytest.CaptureFixture[str]) -> "Command":
+    """The command line, in this process."""
+    return Command(capsys)
+
+
+class Command:
+    """Runs commands and keeps what the last one printed."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def __call__(self, *words: object) -> int:
+        self._capsys.readouterr()
+        with pytest.raises(SystemExit) as left:
+            run(cli, [str(word) for word in words])
+        self.out, self.err = self._capsys.readouterr()
+        assert isinstance(left.value.code, int)
+        return left.value.code
+
+    def json(self, *words: object) -> dict[str, object]:
+        """What a command that succeeds prints with --json: one object and nothing else."""
+        assert self(*words, "--json") == 0, self.err
+        content: dict[str, object] = json.loads(self.out)
+        return content
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Shop:
+    """A bound alias."""
+    made = make_shop(tmp_path / "shop")
+    bind_alias("production", made.policy, made.scenario)
+    return made
+
+
+def write_release(folder: Path) -> tuple[Path, Path]:
+    """Scenarios of a first release and of the next, which is compared with what production holds."""
+    words = ("my card is lost", "what is the fee", "please block it", "your account holds 50 euro")
+    rows = [{"id": f"t{number}", "text": f"{words[number % 4]} {number}"} for number in range(40)]
+    (folder / "texts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "policy.yaml").write_text(POLICY)
+    (folder / "first.yaml").write_text(FIRST)
+    following = FIRST.replace("first_release: true", "baseline: {alias: production}")
+    (folder / "next.yaml").write_text(following)
+    return folder / "first.yaml", folder / "next.yaml"
+
+
+def test_from_the_first_release_to_the_next(evalkit: "Command", tiny_bundle: Path, tmp_path: Path) -> None:
+    """A run, its promotion, a run against what the alias holds, its promotion, and the history of both."""
+    first, following = write_release(tmp_path)
+    policy = tmp_path / "policy.yaml"
+    assert evalkit("run", following, "--model", tiny_bundle, "--out", tmp_path / "early") == 2
+    assert "alias:production: isn't bound" in evalkit.err
+    assert evalkit("alias", "set", "production", "--policy", policy, "--scenario", first) == 0
+    assert evalkit("run", following, "--model", tiny_bundle, "--out", tmp_path / "early") == 2
+    assert "holds no model yet" in evalkit.err
+    assert not (tmp_path / "early").exists()
+    assert evalkit("run", first, "--model", tiny_bundle, "--out", tmp_path / "one") == 0
+    assert evalkit("promote", tmp_path / "one", "--as", "production", "--expect", "none") == 0
+    released = load_bundle(tiny_bundle).model_digest
+    assert evalkit.out == f"promoted: production none -> {released}\n"
+
+    newer = tmp_path / "newer"
+    shutil.copytree(tiny_bundle, newer)
+    weights = bytearray((newer / "weights.safetensors").read_bytes())
+    weights[-4] ^= 1
+    (newer / "weights.safetensors").write_bytes(weights)
+    reseal(newer, "weights.safetensors")
+    assert evalkit("run", following, "--model", newer, "--out", tmp_path / "two") == 0, evalkit.out
+    plan = json.loads(RunFolder(tmp_path / "two").plan.read_bytes())
+    assert plan["baseline"]["model_digest"] == released
+    assert plan["inputs"]["baseline_alias"] == "production"
+    # The change rule counts now, so the alias has to demand the other scenario.
+    assert evalkit("promote", tmp_path / "two", "--as", "production") == 1
+    assert "was measured under scenario" in evalkit.err
+    assert evalkit("alias", "set", "production", "--policy", policy, "--scenario", following) == 0
+    assert evalkit("promote", tmp_path / "two", "--as", "production", "--expect", released) == 0
+
+    assert (
+        evalkit(
+            "run", first, "--model", tiny_bundle, "--baseline", "alias:production", "--out", tmp_path / "x"
+        )
+        == 0
+    )
+    runs = evalkit.json("history")["runs"]
+    assert isinstance(runs, list)
+    assert [item["verdict"] for item in runs] == ["PASS"] * 3
+    assert evalkit("history", "--metric", "perplexity/token", "--out", tmp_path / "history.svg") == 0
+    assert (tmp_path / "history.svg").read_text().startswith("<svg ")
+    assert evalkit("resume", tmp_path / "two") == 0, evalkit.err
+
+
+def test_an_alias_on_the_command_line_is_resolved(
+    evalkit: "Command", tiny_bundle: Path, tmp_path: Path
+) -> None:
+    _, following = write_release(tmp_path)
+    assert evalkit("run", following, "--model", tiny_bundle, "--baseline", "alias:nightly") == 2
+    assert "alias:nightly: isn't bound" in evalkit.err
+    assert evalkit.err.count("\n") == 1
+
+
+def test_a_registry_that_cannot_be_written_changes_no_exit_code(
+    evalkit: "Command", tiny_bundle: Path, tmp_path: Path, own_home: Path
+) -> None:
+    first, _ = write_release(tmp_path)
+    own_home.mkdir(parents=True)
+    (own_home / "registry.sqlite3").write_text("something else")
+    assert evalkit("run", first, "--model", tiny_bundle, "--no-cache", "--out", tmp_path / "run") == 0
+    assert evalkit.out.splitlines()[-2] == "verdict: PASS"
+    warnings = [line for line in evalkit.err.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 1
+    assert "registry.sqlite3" in warnings[0]
+    assert "the registry can't be read" in (tmp_path / "run/reports/report.md").read_text()
+    assert evalkit("verify", tmp_path / "run") == 0
+    assert evalkit("promote", tmp_path / "run", "--as", "production") == 2
+
+
+def test_promote_says_what_it_did(evalkit: "Command", shop: Shop) -> None:
+    assert evalkit("promote", shop.run("a").path, "--as", "production", "--expect", digest_of("z")) == 1
+    assert evalkit.err.startswith("error: production holds none")
+    entry = evalkit.json("promote", shop.run("a").path, "--as", "production")
+    assert (entry["action"], entry["model_digest"]) == ("promote", digest_of("a"))
+    assert evalkit("promote", shop.run("b", FAILING).path, "--as", "production") == 1
+    assert evalkit("promote", shop.run("b", FAILING).path, "--as", "production", "--force", "") == 2
+    assert (
+        evalkit("promote", shop.run("b", FAILING).path, "--as", "production", "--force", "outage 4711") == 0
+    )
+    assert "(forced: outage 4711)" in evalkit.out
+    shown = evalkit.json("alias", "show", "production")
+    assert isinstance(shown["audit"], list)
+    assert [item["action"] for item in shown["audit"]] == ["bind", "promote", "force"]
+    assert evalkit("alias", "show") == 0
+    assert f"production: {digest_of('b')}" in evalkit.out
+    assert "forced: outage 4711" in evalkit.out
+
+
+def test_usage_is_one_line(evalkit: "Command", shop: Shop) -> None:
+    for words in (
+        ("alias", "show", "staging"),
+        ("promote", shop.folder / "absent", "--as", "production"),
+        ("promote", shop.folder),
+        ("history", "--out", shop.folder / "plot.svg"),
+        ("history", "--metric", "perplexity/token"),
+        ("alias", "set", "x y", "--policy", shop.policy, "--scenario", shop.scenario),
+        ("sign", shop.folder, "--key", shop.folder / "absent.pem"),
+        ("verify", shop.folder, "--key", shop.folder / "absent.pub"),
+    ):
+        assert evalkit(*words) == 2, words
+        assert evalkit.out == ""
+        assert evalkit.err.startswith("error: ")
+        assert evalkit.err.count("\n") == 1
+
+
+def test_an_empty_registry_is_no_error(evalkit: "Command") -> None:
+    assert evalkit.json("history") == {"runs": []}
+    assert evalkit.json("alias", "show") == {"aliases": [], "audit": []}
+
+
+def test_sign_and_verify(evalkit: "Command", shop: Shop, tmp_path: Path) -> None:
+    serialization = pytest.importorskip(
+        "cryptography.hazmat.primitives.serialization", reason="no extra sign"
+    )
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key = Ed25519PrivateKey.generate()
+    pem, formats = (
+        serialization.Encoding.PEM,
+        (serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+    )
+    (tmp_path / "key.pem").write_bytes(key.private_bytes(pem, *formats))
+    public = key.public_key().public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo)
+    (tmp_path / "key.pub").write_bytes(public)
+    run = shop.run("a")
+    assert evalkit("verify", run.path, "--key", tmp_path / "key.pub") == 1
+    assert "unsigned" in evalkit.out
+    assert evalkit("sign", run.path, "--key", tmp_path / "key.pem") == 0
+    assert evalkit("verify", run.path, "--key", tmp_path / "key.pub") == 0
+    assert "signature: valid" in evalkit.out
+    assert str(evalkit.json("verify", run.path)["signature"]).endswith("--key)")
+    # A signed run is promoted as any other.
+    assert evalkit("promote", run.path, "--as", "production") == 0

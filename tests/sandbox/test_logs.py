@@ -1,0 +1,56 @@
+"""The log: JSON or text, with the call's id, and never with what somebody said."""
+
+import json
+import logging
+import sys
+
+from sandbox.calls import Call, begin_call, end_call
+from sandbox.logs import JsonFormatter, TextFormatter
+
+SAID = "-".join(("sword", "fish"))  # in no line of source
+
+
+def record(message: str = "call ended", **extra: object) -> logging.LogRecord:
+    return logging.makeLogRecord({"name": "sandbox.calls", "levelname": "INFO", "msg": message, **extra})
+
+
+def failed() -> logging.LogRecord:
+    try:
+        try:
+            raise ValueError(SAID)
+        except ValueError as error:
+            raise KeyError(SAID) from error
+    except KeyError:
+        return record("a call failed", exc_info=sys.exc_info())
+
+
+def test_a_line_of_json_holds_the_calls_id_and_the_events_fields() -> None:
+    token = begin_call(Call("/x/Turn", "request-1"))
+    try:
+        entry = json.loads(JsonFormatter().format(record(fields={"code": "OK", "ms": 1.5})))
+    finally:
+        end_call(token)
+    assert entry["time"].endswith("+00:00")
+    del entry["time"]
+    assert entry == {
+        "level": "INFO",
+        "logger": "sandbox.calls",
+        "message": "call ended",
+        "request_id": "request-1",
+        "code": "OK",
+        "ms": 1.5,
+    }
+
+
+def test_an_exception_shows_type_and_place_but_not_its_message() -> None:
+    for line in (JsonFormatter().format(failed()), TextFormatter().format(failed())):
+        assert "KeyError" in line and "ValueError" in line and "test_logs.py" in line
+        assert "KeyError: " not in line
+        assert SAID not in line
+    assert "\n" not in JsonFormatter().format(failed())
+
+
+def test_text_quotes_what_could_break_or_fake_a_line() -> None:
+    line = TextFormatter().format(record(fields={"code": "OK", "session_id": "a b=c\nd", "empty": ""}))
+    assert line.endswith("call ended code=OK session_id='a b=c\\nd' empty=''")
+    assert "\n" not in line
