@@ -233,6 +233,12 @@ def _show_screen(report: "ScreenReport", top: int) -> None:
             ]
         )
     _table(rows)
+    from trainer.planning.accuracy import TIME
+
+    say(
+        f"On public measurements this kind of model was {100 * TIME.relative_error:.1f} % off ({TIME.rows} runs, {TIME.on}; {TIME.note}); "
+        f"here {100 * found.relative_error:.1f} % are assumed"
+    )
     if any(item.close for item in found.ranked[:top]):
         say("!: so near the device's memory that only a run decides")
     if len({item.group for item in found.ranked[:top]}) < len(found.ranked[:top]):

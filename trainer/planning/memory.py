@@ -42,13 +42,14 @@ class StageMemory:
     """One rank of one stage.
 
     Attributes:
-        stage: counted from 0; `ranks` of them are alike.
+        stage: counted from 0; its `ranks`, which follow each other from `first_rank`, are alike.
         layers: it holds.
         in_flight: micro-batches whose activations it holds at once.
         phases: what lies in memory in each phase of a step, MiB a term; terms that are 0 are left out.
     """
 
     stage: int
+    first_rank: int
     ranks: int
     layers: int
     in_flight: float
@@ -79,6 +80,7 @@ class StageMemory:
         """All fields, sizes with their unit in the name."""
         return {
             "stage": self.stage,
+            "first_rank": self.first_rank,
             "ranks": self.ranks,
             "layers": self.layers,
             "micro_batches_in_flight": self.in_flight,
@@ -139,6 +141,7 @@ def plan_inference(shape: ModelShape, inference: Inference, device: DeviceMemory
     return (
         StageMemory(
             stage=0,
+            first_rank=0,
             ranks=parts,
             layers=shape.layers,
             in_flight=1,
@@ -217,6 +220,7 @@ def _stage(shape: ModelShape, training: Training, device: DeviceMemory, stage: i
     count = communicators(strategy, shape, device)
     return StageMemory(
         stage=stage,
+        first_rank=stage * strategy.data * strategy.model,
         ranks=strategy.data * strategy.model,
         layers=layers,
         in_flight=in_flight,

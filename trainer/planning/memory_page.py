@@ -8,7 +8,7 @@ from markupsafe import Markup
 from evalkit.files import folder_atomic, write_json_atomic
 from evalkit.report.pages import page_templates
 from trainer.planning.accuracy import MEMORY
-from trainer.planning.memory import Term
+from trainer.planning.memory import StageMemory, Term
 from trainer.planning.memory_report import MemoryReport, choice_text, shown_choices
 from trainer.planning.parameters import total_parameters
 from trainer.planning.recompute import Frontier
@@ -68,7 +68,7 @@ def _view(report: MemoryReport) -> dict[str, Any]:
         "accuracy": accuracy_text(),
         "limit": None if memory is None else 100 * memory * _GIB / widest,
         "limit_text": limit_text,
-        "bars": [_bar(report, stage, widest) for stage in report.stages],
+        "bars": [_bar(stage, widest) for stage in report.stages],
         "legend": [{"name": term.replace("_", " "), "colour": _COLOURS[term]} for term in used],
         "tables": _tables(report, used),
     }
@@ -99,7 +99,7 @@ def accuracy_text() -> str:
     )
 
 
-def _bar(report: MemoryReport, stage: Any, widest: float) -> dict[str, Any]:
+def _bar(stage: StageMemory, widest: float) -> dict[str, Any]:
     parts, x = [], 0.0
     for term, colour in _COLOURS.items():
         value = stage.terms_mib.get(term)
@@ -121,10 +121,18 @@ def _tables(report: MemoryReport, used: list[Term]) -> list[dict[str, Any]]:
         {
             "title": "Terms (MiB)",
             "note": None,
-            "columns": ["stage", "layers", "in flight", *(term.replace("_", " ") for term in used), "total"],
+            "columns": [
+                "stage",
+                "ranks",
+                "layers",
+                "in flight",
+                *(term.replace("_", " ") for term in used),
+                "total",
+            ],
             "rows": [
                 [
                     stage.stage,
+                    _ranks(stage),
                     stage.layers,
                     f"{stage.in_flight:g}",
                     *(f"{stage.terms_mib.get(term, 0):,.0f}" for term in used),
@@ -254,6 +262,11 @@ def _graph_tables(report: MemoryReport) -> list[dict[str, Any]]:
             ],
         }
     ]
+
+
+def _ranks(stage: StageMemory) -> str:
+    last = stage.first_rank + stage.ranks - 1
+    return f"{stage.first_rank:,}" if stage.ranks == 1 else f"{stage.first_rank:,} to {last:,}"
 
 
 def _layers(layers: dict[str, int]) -> str:

@@ -24,6 +24,7 @@ class ModelShape(Strict):
         intermediate_size: width of the feed-forward part.
         vocab_size: with padding, as it lies in memory.
         bias: biases in all matrices and norms; `qkv_bias` on queries, keys and values only.
+        qk_norm: each head's queries and keys are normed (Qwen3).
     """
 
     hidden_size: Positive
@@ -40,6 +41,7 @@ class ModelShape(Strict):
     tied_head: bool = False
     bias: bool = False
     qkv_bias: bool = False
+    qk_norm: bool = False
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "ModelShape":
@@ -128,6 +130,7 @@ def _gated(config: dict[str, Any], kind: str) -> ModelShape:
         tied_head=bool(config.get("tie_word_embeddings", False)),
         # Qwen2's biases stand in no key of its configuration.
         qkv_bias=kind == "qwen2" or bool(config.get("attention_bias")),
+        qk_norm=kind == "qwen3",
     )
 
 

@@ -30,7 +30,14 @@ def states_gib(shape, gradient_type, **strategy):
     return sum(state_bytes(training)) * total_parameters(shape) / cut / GIB
 
 
+QWEN3_SMALL = ModelShape(
+    hidden_size=1024, layers=28, heads=16, kv_heads=8, head_size=128, intermediate_size=3072, vocab_size=151936,
+    tied_head=True, qk_norm=True,
+)  # fmt: skip
+
+
 def test_published_parameter_counts():
+    assert total_parameters(QWEN3_SMALL) == 596_049_920
     assert total_parameters(QWEN_7B) == 7_615_616_512
     assert total_parameters(QWEN_72B) == 72_706_203_648
     assert total_parameters(LLAMA2_7B) == 6_738_415_616
