@@ -10,7 +10,7 @@ import pytest
 import trustme
 
 from evalkit.errors import InputError
-from evalkit.replay.channel import Access
+from evalkit.replay.access import Access
 from evalkit.replay.client import SandboxClient, SandboxError
 from evalkit.wire.sandbox_pb2_grpc import add_SandboxServicer_to_server
 from tests.support.fake_sandbox import Answer, FakeSandbox, FakeSession
