@@ -109,7 +109,7 @@ def _show_memory(report: "MemoryReport") -> None:
     for row in report.residuals:
         if row.measured_mib is not None:
             click.echo(
-                f"stage {row.stage} {row.term}: predicted {row.predicted_mib:,.0f}, measured {row.measured_mib:,.0f} MiB, "
+                f"stage {row.stage} {row.term} ({row.kind}): predicted {row.predicted_mib:,.0f}, measured {row.measured_mib:,.0f} MiB, "
                 f"residual {row.residual_mib:+,.0f} MiB"
             )
     if report.frontier is not None:
@@ -117,6 +117,8 @@ def _show_memory(report: "MemoryReport") -> None:
             click.echo(f"recompute {item.name}: {item.bytes_per_flop:.3g} bytes saved a FLOP")
         for stage, choice in report.choices.items():
             click.echo(f"stage {stage}: cheapest recomputation that fits: {choice_text(choice)}")
+    if report.hccl_buffer_advice_mib is not None:
+        say(f"HCCL_BUFFSIZE advised for these messages: {report.hccl_buffer_advice_mib} MiB")
     if report.graph is not None:
         click.echo(
             f"graph: peak {report.graph.plain.peak_bytes / 2**20:,.2f} MiB at {report.graph.plain.peak_at}; fused "
@@ -231,6 +233,12 @@ def _show_screen(report: "ScreenReport", top: int) -> None:
             ]
         )
     _table(rows)
+    from trainer.planning.accuracy import TIME
+
+    say(
+        f"On public measurements this kind of model was {100 * TIME.relative_error:.1f} % off ({TIME.rows} runs, {TIME.on}; {TIME.note}); "
+        f"here {100 * found.relative_error:.1f} % are assumed"
+    )
     if any(item.close for item in found.ranked[:top]):
         say("!: so near the device's memory that only a run decides")
     if len({item.group for item in found.ranked[:top]}) < len(found.ranked[:top]):

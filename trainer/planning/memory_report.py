@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trainer.planning.accuracy import MEMORY
-from trainer.planning.memory import StageMemory, fits, peak_stage
+from trainer.planning.memory import StageMemory, fits, hccl_buffer_advice_mib, peak_stage
 from trainer.planning.parameters import total_parameters
 from trainer.planning.recompute import Choice, Frontier
 from trainer.planning.reconcile import DryRun, Residual
@@ -55,6 +55,14 @@ class MemoryReport:
         return stage.total_mib if dry_run is None else dry_run[1]
 
     @property
+    def hccl_buffer_advice_mib(self) -> int | None:
+        """What HCCL_BUFFSIZE should be for a cut training; None where nothing is exchanged."""
+        training = self.plan.training
+        if training is None or training.strategy.devices == 1:
+            return None
+        return hccl_buffer_advice_mib(self.shape, training)
+
+    @property
     def verdict(self) -> Literal["fits", "too close", "doesn't fit"] | None:
         """None where the file names no memory."""
         memory = self.plan.device.memory_gib
@@ -71,6 +79,7 @@ class MemoryReport:
             "peak_mib": round(self.peak_mib, 3),
             "memory_mib": None if self.plan.device.memory_gib is None else self.plan.device.memory_gib * 1024,
             "parameters": total_parameters(self.shape),
+            "hccl_buffer_advice_mib": self.hccl_buffer_advice_mib,
             "accuracy": MEMORY.to_json(),
             "plan": self.plan.model_dump(mode="json", exclude_unset=True),
             "stages": [stage.to_json() for stage in self.stages],

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from evalkit.errors import InputError
-from trainer.planning.accuracy import MEMORY
+from trainer.planning.accuracy import MEMORY, TIME
 from trainer.planning.cluster import ClusterFile, ScreenFile
 from trainer.planning.cost import GB, StepParts, ring_bytes, ring_seconds, step_parts
 from trainer.planning.memory import fits, plan_stages
@@ -92,6 +92,7 @@ class Screening:
             "time_model": self.model.to_json(),
             "relative_error": self.relative_error,
             "memory_accuracy": MEMORY.to_json(),
+            "time_accuracy": TIME.to_json(),
             "strategies": [item.to_json() for item in self.ranked[:top]],
         }
 
@@ -245,7 +246,7 @@ def _screened(
     )
     seconds = predict_seconds(cluster, training, shape, parts, model)
     total = sum(seconds.values())
-    tokens = strategy.data * strategy.micro_batches * strategy.micro_batch_size * training.sequence_length
+    tokens = strategy.rows * training.sequence_length
     return Screened(
         strategy=strategy,
         memory_gib=memory_mib / 1024,

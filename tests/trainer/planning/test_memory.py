@@ -8,6 +8,7 @@ from trainer.planning.activations import kept_bytes, saved_tensors
 from trainer.planning.memory import (
     communicators,
     fits,
+    hccl_buffer_advice_mib,
     kv_bytes_a_token,
     plan_inference,
     plan_stages,
@@ -29,7 +30,14 @@ def states_gib(shape, gradient_type, **strategy):
     return sum(state_bytes(training)) * total_parameters(shape) / cut / GIB
 
 
+QWEN3_SMALL = ModelShape(
+    hidden_size=1024, layers=28, heads=16, kv_heads=8, head_size=128, intermediate_size=3072, vocab_size=151936,
+    tied_head=True, qk_norm=True,
+)  # fmt: skip
+
+
 def test_published_parameter_counts():
+    assert total_parameters(QWEN3_SMALL) == 596_049_920
     assert total_parameters(QWEN_7B) == 7_615_616_512
     assert total_parameters(QWEN_72B) == 72_706_203_648
     assert total_parameters(LLAMA2_7B) == 6_738_415_616
@@ -155,3 +163,18 @@ def test_layer_parameters_are_shared_but_for_norms_and_biases_behind_a_reduction
     whole, half = layer_parameters(GPT_52B, 1), layer_parameters(GPT_52B, 2)
     kept_whole = 4 * 8192 + 2 * 8192
     assert half == (whole - kept_whole) / 2 + kept_whole
+
+
+def test_devices_that_share_a_generation_share_weights_and_cache():
+    one, four = (
+        plan_inference(LLAMA2_7B, Inference(model=parts, sequences=8, length=4096), BARE)[0]
+        for parts in (1, 4)
+    )
+    assert four.terms_mib["kv_cache"] == one.terms_mib["kv_cache"] / 4
+    assert four.terms_mib["parameters"] == pytest.approx(one.terms_mib["parameters"] / 4, rel=0.001)
+
+
+def test_the_vendors_advice_for_the_buffer():
+    """ceil(micro-batch · sequence · hidden · bytes / 2^20)."""
+    training = Training(sequence_length=10240, strategy=Strategy(model=2))
+    assert hccl_buffer_advice_mib(QWEN_7B, training) == 70

@@ -1,6 +1,6 @@
 """Recompute placement: exact against every combination, and consistent with the memory plan."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -48,7 +48,7 @@ def test_the_cheapest_choice_is_the_one_that_trying_all_finds(rows, wanted):
 @given(kinds)
 def test_on_the_frontier_more_bytes_cost_more(rows):
     choices = solve([Candidate(str(index), *row) for index, row in enumerate(rows)], 1.0)
-    for earlier, later in zip(choices, choices[1:], strict=False):
+    for earlier, later in pairwise(choices):
         assert earlier.saved_bytes < later.saved_bytes and earlier.extra_flop < later.extra_flop
 
 

@@ -49,7 +49,7 @@ def test_operations_of_the_rows_logged_since_february_21(traces):
             work = model_flop(rows, 2048, layers, hidden, 250880, recompute=True)
             ratios.append(work / float(row["sec_per_it"]) / int(row["gpus"]) / 1e12 / float(row["tflops"]))
     assert len(ratios) >= 70
-    assert 0.999 <= min(ratios) and max(ratios) <= 1.001
+    assert min(ratios) >= 0.999 and max(ratios) <= 1.001
 
 
 def test_the_count_module_by_module_is_that_formula(sweep):
@@ -58,8 +58,6 @@ def test_the_count_module_by_module_is_that_formula(sweep):
         cut = row.training.strategy
         rows = cut.data * cut.micro_batch_size * cut.micro_batches
         formula = model_flop(rows, 2048, row.shape.layers, row.shape.hidden_size, 250880, recompute=True)
-        if row.shape.layers % cut.pipeline:
-            continue
         counted = step_parts(row.shape, row.training, peak_tflops=1).flop * cut.devices
         # The head isn't recomputed, the formula's 96 says it were.
         assert counted == pytest.approx(formula, rel=0.012)
@@ -117,15 +115,20 @@ def test_the_batch_ramp(traces):
 
 
 def test_ranking_of_real_timings(february_25):
-    """Spearman at least 0.5 in sample and 0.35 left out; a textbook's model is worse on both, a bubble alone says nothing."""
+    """Spearman at least 0.5 in sample and 0.35 left out, by seconds of a step and of a row.
+
+    A textbook's model (operations, bubble, rings) is worse on all four; operations and bubble alone rank the wrong way round.
+    """
     fit = fit_times(february_25, peak_tflops=A100_TFLOPS)
     textbook = fit_times(february_25, peak_tflops=A100_TFLOPS, parts=TEXTBOOK)
     operations = fit_times(february_25, peak_tflops=A100_TFLOPS, parts=("compute",))
     assert len(fit.measured) == TIME.rows == 16
-    assert fit.spearman >= 0.5 and fit.spearman_left_out >= 0.35
+    assert fit.spearman_step >= 0.5 and fit.spearman_step_left_out >= 0.35
+    assert fit.spearman >= 0.7 and fit.spearman_left_out >= 0.5
+    assert textbook.spearman_step < fit.spearman_step and textbook.spearman < fit.spearman - 0.2
+    assert textbook.spearman_step_left_out < fit.spearman_step_left_out - 0.2
+    assert textbook.spearman_left_out < 0.1 and operations.spearman < -0.3
     assert fit.relative_error == pytest.approx(TIME.relative_error, abs=0.006)
-    assert textbook.spearman < fit.spearman and textbook.spearman_left_out < fit.spearman_left_out - 0.2
-    assert abs(operations.spearman) < 0.1
     assert textbook.relative_error > 1.5 * fit.relative_error
     assert "layer_micro_batch" in fit.parts
     assert 0.5 < fit.model.efficiency < 0.65 and 12 < fit.model.layer_micro_batch_ms < 20
