@@ -168,6 +168,10 @@ def _variants(
             for zero in space.zero_stages:
                 for sequence in space.sequence_parallel:
                     for recompute in space.recompute:
+                        if interleave > 1 and rows % pipeline:
+                            # Chunks take turns in groups of `pipeline` micro-batches.
+                            yield "micro-batches aren't a multiple of pipeline, which interleaving needs"
+                            continue
                         if (zero and data == 1) or (sequence and model == 1):
                             continue  # the same as without
                         try:
