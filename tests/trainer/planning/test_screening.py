@@ -229,3 +229,22 @@ def test_interleaving_needs_whole_rounds_of_micro_batches():
     tried = list(strategies(task(rows_per_step=6, search=search), QWEN_7B, 4, 8))
     assert any(isinstance(item, str) and "interleaving" in item for item in tried)
     assert all(cut.micro_batches % cut.pipeline == 0 for cut in tried if isinstance(cut, Strategy))
+
+
+def test_transfers_between_stages_grow_with_chunks_and_micro_batches():
+    search = {
+        "devices": 16,
+        "recompute": ["full"],
+        "zero_stages": [0],
+        "interleave": [1, 7],
+        "micro_batch_sizes": [1],
+    }
+    found = screen(cluster(device={**DEVICE, "memory_gib": 500}), task(search=search), QWEN_7B, MODEL)
+    seconds = {(item.strategy.pipeline, item.strategy.model, item.strategy.interleave): item.seconds["pipeline"]
+               for item in found.ranked}  # fmt: skip
+    assert seconds[4, 4, 7] == pytest.approx(7 * seconds[4, 4, 1]) and seconds[1, 4, 1] == 0
+    # 4 ranks of a stage: its neighbour is in the same node; with 8 it isn't.
+    size, micro_batches = 2 * 4096 * 3584, 256
+    assert seconds[4, 4, 1] == pytest.approx(
+        2 * micro_batches * size / (cluster().link(5).curve().at(size) * 1e9), rel=1e-9
+    )
