@@ -12,19 +12,32 @@ from trainer.planning.memory_report import MemoryReport, choice_text
 from trainer.planning.pressure import PressureResult
 from trainer.planning.screen_run import Calibration, ScreenReport
 
+_MOST_COLUMNS = 8
+
 
 def show_memory(report: MemoryReport) -> None:
     """The terms of each stage, what was set beside them, and the verdict on the last line."""
     say(strategy_text(report))
     terms = list(dict.fromkeys(term for stage in report.stages for term in stage.terms_mib))
-    rows: list[Sequence[Any]] = [["MiB", *(f"stage {stage.stage}" for stage in report.stages)]]
-    rows += [
-        [term.replace("_", " "), *(f"{stage.terms_mib.get(term, 0):,.0f}" for stage in report.stages)]
-        for term in terms
+    header = ["MiB", *(term.replace("_", " ") for term in terms), "total"]
+    by_stage: list[Sequence[Any]] = [
+        [
+            f"stage {stage.stage}",
+            *(f"{stage.terms_mib.get(term, 0):,.0f}" for term in terms),
+            f"{stage.total_mib:,.0f}",
+        ]
+        for stage in report.stages
     ]
-    rows.append(["total", *(f"{stage.total_mib:,.0f}" for stage in report.stages)])
     if report.dry_runs:
-        rows.append(["by dry run", *(f"{report.stage_mib(stage):,.0f}" for stage in report.stages)])
+        header.append("by dry run")
+        by_stage = [
+            [*row, f"{report.stage_mib(stage):,.0f}"]
+            for row, stage in zip(by_stage, report.stages, strict=True)
+        ]
+    rows: list[Sequence[Any]] = [header, *by_stage]
+    # Few stages stand side by side, many below each other.
+    if len(report.stages) <= _MOST_COLUMNS:
+        rows = list(zip(*rows, strict=True))
     _table(rows)
     for stage, (run, _) in report.dry_runs.items():
         if run.doubt:
