@@ -60,6 +60,8 @@ def show_memory(report: MemoryReport) -> None:
             f"graph: peak {report.graph.plain.peak_bytes / 2**20:,.2f} MiB at {report.graph.plain.peak_at}; fused "
             f"{report.graph.after_fusion.peak_bytes / 2**20:,.2f} MiB"
         )
+        if report.graph.gaps is not None:
+            click.echo(f"graph: {report.graph.gaps}")
     say(accuracy_text())
     if report.verdict is not None:
         memory_gib = report.plan.device.memory_gib or 0.0
