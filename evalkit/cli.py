@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from evalkit.cli_data import import_command, ingest
 from evalkit.console import progress_bars, run, say
+from evalkit.data_cli import data_commands
 from evalkit.errors import ExitCode, InputError
 from evalkit.output import exit_code, print_json, show_outcome, show_rules
 from evalkit.registry_cli import mlflow_target, registry_commands, tell_mlflow
@@ -317,14 +317,10 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
     return int(ExitCode.INPUT if found.problems else ExitCode.OK)
 
 
-cli.add_command(import_command)
-cli.add_command(ingest)
-
-
 def main() -> None:
     """Entry point of the console script."""
     run(cli)
 
 
-for _command in (*registry_commands, *seal_commands):
+for _command in (*data_commands, *registry_commands, *seal_commands):
     cli.add_command(_command)

@@ -11,6 +11,7 @@ from evalkit.report.dialogues import DialogueSection, dialogue_section
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
 from evalkit.report.promotions import forced_notices, promotion_sentences
 from evalkit.report.reliability import ReliabilityCurve, reliability_curves
+from evalkit.report.resampling import drift_notice
 from evalkit.report.robustness import RobustnessBlock, robustness_blocks
 from evalkit.report.rules import SYMBOLS, RuleView, rule_views
 from evalkit.report.samples import SampleView, worst_samples
@@ -175,6 +176,9 @@ def _notices(source: ReportSource) -> Iterator[str]:
     unwatched = list(_unwatched_regressions(source))
     if unwatched:
         yield f"Clearly worse than the baseline, and no rule watches it: {', '.join(unwatched)}."
+    drift = drift_notice(source.results.metrics)
+    if drift is not None:
+        yield drift
     dialogues = source.context.dialogues
     if dialogues is not None and dialogues.satisfaction_error is not None:
         error = numbers.number(dialogues.satisfaction_error, None)
@@ -266,6 +270,8 @@ def _digests(source: ReportSource) -> Iterator[tuple[str, str]]:
         yield "baseline model", source.baseline_results.model_digest
     if source.verdict is not None:
         yield "policy", source.verdict.policy_sha256
+    if source.signed_by is not None:
+        yield "signed by key (check it with evalkit verify --key)", source.signed_by
     for name, value in _flatten(source.plan):
         if name.rpartition(".")[2].endswith(("sha256", "digest")) and not name.endswith("model_digest"):
             yield name, value

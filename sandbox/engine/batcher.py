@@ -24,6 +24,9 @@ from sandbox.engine.step_model import StepModel
 from sandbox.engine.text_stream import TextStream
 from sandbox.engine.turns import ActiveTurn, Phase
 
+# A chunk of fewer tokens isn't worth its call, unless the prompt is so short.
+_LEAST_CHUNK = 16
+
 
 class Outbox(Protocol):
     """Where messages go."""
@@ -70,7 +73,7 @@ class Batcher:
         self._turns: dict[int, ActiveTurn] = {}  # waiting or in a row, and not yet answered
         self._outgoing: list[Message] = []
         self._load: Message | None = None
-        self._chunks = 0
+        self._chunks = 0  # of prompts, so far
 
     @property
     def used_bytes(self) -> int:
@@ -110,15 +113,12 @@ class Batcher:
     def round(self) -> None:
         """Let turns join, compute one chunk and one step, and send what came of it."""
         self._admit()
-        starting = self._table.of(Phase.PREFILL)
         answering = self._table.of(Phase.DECODE)
-        if starting:
-            self._prefill(self._next_prompt(starting), beside=bool(answering))
+        self._prefill_some(answering)
         if answering:
             self._decode(answering)
-        if not starting and not answering:
-            for turn in self._table.of(Phase.SETTLING)[:1]:
-                self._settle(turn)
+        elif len(self._table) and all(turn.phase is Phase.SETTLING for turn in self._table):
+            self._settle(next(iter(self._table)))
         self._flush()
 
     def _take(self, message: Message) -> None:
@@ -134,6 +134,7 @@ class Batcher:
             sampling=sampling,
             sampler=Sampler(sampling),
             text=TextStream(self._tokenizer.decode, sampling.stop),
+            arrived_ns=message.get("arrived_ns", time.perf_counter_ns()),
         )
         if not prompt or not self._table.fits(turn.most_tokens):
             self._reject(
@@ -180,20 +181,37 @@ class Batcher:
             return min(starting, key=lambda turn: turn.prompt_left)
         return min(starting, key=lambda turn: turn.arrived_ns)
 
-    def _prefill(self, turn: ActiveTurn, beside: bool) -> None:
+    def _prefill_some(self, answering: list[ActiveTurn]) -> None:
+        """Compute prompts up to a number of tokens, which is what they may delay those who are being answered.
+
+        It is larger while more turns wait for their first token than are being answered.
+        """
+        starting = self._table.of(Phase.PREFILL)
+        model = self._model
+        budget = model.idle_chunk_tokens if len(starting) > len(answering) else model.chunk_tokens
+        while starting and budget >= min(_LEAST_CHUNK, model.chunk_tokens):
+            turn = self._next_prompt(starting)
+            budget -= self._prefill(turn, budget)
+            if turn.phase is not Phase.PREFILL:
+                starting.remove(turn)
+
+    def _prefill(self, turn: ActiveTurn, most: int) -> int:
+        """Compute a chunk of a prompt and, after its last one, the first token; returns the chunk's length."""
         started_ns = time.perf_counter_ns()
-        logits = self._compute_chunk(turn, turn.prompt_tokens, beside)
+        before = turn.computed
+        logits = self._compute_chunk(turn, turn.prompt_tokens, most)
         if turn.prompt_left:
             turn.prefill_ns += time.perf_counter_ns() - started_ns
-            return
+            return turn.computed - before
         self._keep(turn)
         turn.phase = Phase.DECODE
-        token = self._choose(turn, logits)
+        token = self._choose([turn], logits[None])[0]
         turn.prefill_ns += time.perf_counter_ns() - started_ns
         self._emit(turn, token)
+        return turn.prompt_tokens - before
 
-    def _compute_chunk(self, turn: ActiveTurn, end: int, beside: bool) -> Float32:
-        size = self._model.chunk_tokens if beside else self._model.idle_chunk_tokens
+    def _compute_chunk(self, turn: ActiveTurn, end: int, most: int) -> Float32:
+        size = most if self._model.alignment == 1 else self._model.chunk_tokens
         start = turn.computed
         chunk = turn.ids[start : min(start + size, end)]
         logits = self._model.prefill(self._table.rows, self._table.row(turn), chunk, start)
@@ -210,20 +228,27 @@ class Batcher:
                 wanted.append(row)
                 tokens[row] = turn.ids[-1]
         logits = self._model.decode(self._table.rows, wanted, tokens, lengths)
-        chosen = []
-        for turn, row_logits in zip(answering, logits, strict=True):
+        for turn in answering:
             turn.computed += 1
-            chosen.append(self._choose(turn, row_logits))
+        chosen = self._choose(answering, logits)
         share_ns = (time.perf_counter_ns() - started_ns) // len(answering)
         for turn, token in zip(answering, chosen, strict=True):
             turn.decode_ns += share_ns
             self._emit(turn, token)
 
-    def _choose(self, turn: ActiveTurn, logits: Float32) -> int | None:
-        # The best logit is NaN or infinite if any is: argmax and max carry NaN through.
-        if not np.isfinite(logits.max()):
-            return None
-        return turn.sampler.choose(logits, turn.generated)
+    def _choose(self, turns: list[ActiveTurn], logits: Float32) -> list[int | None]:
+        """The next token of each turn; None where the logits aren't finite numbers."""
+        best = logits.argmax(1)
+        # argmax and max carry NaN through.
+        finite = np.isfinite(logits[np.arange(len(turns)), best])
+        return [
+            None
+            if not fine
+            else int(token)
+            if turn.sampler.greedy
+            else turn.sampler.choose(row, turn.generated)
+            for turn, row, token, fine in zip(turns, logits, best, finite, strict=True)
+        ]
 
     def _emit(self, turn: ActiveTurn, token: int | None) -> None:
         """Add a token to the reply and send it."""
@@ -284,7 +309,7 @@ class Batcher:
             self._leave(turn)
 
     def _settle(self, turn: ActiveTurn) -> None:
-        self._compute_chunk(turn, turn.settle_end, beside=True)
+        self._compute_chunk(turn, turn.settle_end, self._model.chunk_tokens)
         if turn.computed >= turn.settle_end:
             self._leave(turn)
 

@@ -16,7 +16,7 @@ from evalkit.errors import InputError
 Float32 = npt.NDArray[np.float32]
 
 # Room and length are handed out in blocks of so many tokens; a shared or earlier prefix is reused in whole blocks.
-BLOCK = 16
+BLOCK = 8
 # Room of a row: this many tokens, or 2, 4, 8 … times as many.
 _SMALLEST_ROOM = 128
 

@@ -127,10 +127,10 @@ class PrefixCache:
             computed: how many of them have keys and values that a fresh computation of the prompt would give too.
             rows, row: where they are.
         """
-        first = lease.tokens
         if not lease._open:
             return
-        for start in range(first, computed - BLOCK + 1, BLOCK):
+        taken: list[tuple[int, int]] = []  # block, and where its tokens begin
+        for start in range(lease.tokens, computed - BLOCK + 1, BLOCK):
             node = lease._path[-1] if lease._path else lease._root
             edge = _edge(lease, ids, start)
             child = node.children.get(edge)
@@ -138,12 +138,16 @@ class PrefixCache:
                 block = self._take_block()
                 if block is None:
                     break
-                for memory, part in zip(self._memory, rows.parts, strict=True):
-                    memory[block] = part[row, :, start : start + BLOCK]
+                taken.append((block, start))
                 child = node.children[edge] = _Node(node, edge, block)
                 self._recent[child] = None
             self._hold(lease, child)
         self._touch(lease)
+        if taken:
+            blocks, starts = (list(column) for column in zip(*taken, strict=True))
+            places = np.add.outer(starts, np.arange(BLOCK))
+            for memory, part in zip(self._memory, rows.parts, strict=True):
+                memory[blocks] = part[row][:, places].transpose(1, 0, 2, 3)
 
     def give_back(self, lease: Lease) -> None:
         """End a lease; what it holds may be evicted from now on."""

@@ -188,12 +188,13 @@ def test_handover_precision_recall_and_lateness() -> None:
     found = measure(turns, setup(names, turns=dict.fromkeys(names, 4)))
     assert value(found, "dialogue/handover_precision") == pytest.approx(2 / 4)
     assert value(found, "dialogue/handover_recall") == pytest.approx(2 / 4)
+    assert value(found, "dialogue/handover_rate") == pytest.approx(4 / 6)
     assert value(found, "dialogue/late_turns") == pytest.approx((0 + 2 + 0 + 2) / 4)
 
 
 def test_without_a_flow_there_is_no_handover_and_no_satisfaction() -> None:
     found = measure([turn("a", handover=None)], setup(["a"]))
-    for name in ("handover_precision", "handover_recall", "late_turns", "satisfaction"):
+    for name in ("handover_precision", "handover_recall", "handover_rate", "late_turns", "satisfaction"):
         item = found[f"dialogue/{name}", None, None]
         assert item.estimator is None and item.reason is not None and "the flow" in item.reason
 

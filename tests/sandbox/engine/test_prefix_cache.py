@@ -48,7 +48,7 @@ def ids_of(length: int, first: int = 1) -> list[int]:
 
 def test_a_session_reuses_its_whole_blocks_but_never_its_last_token() -> None:
     bench = Bench()
-    assert [bench.turn(ids_of(length)) for length in (40, 40, 60, 33, 32, 100)] == [0, 32, 32, 32, 16, 48]
+    assert [bench.turn(ids_of(length)) for length in (40, 40, 60, 33, 32, 100)] == [0, 32, 40, 32, 24, 56]
 
 
 def test_s31_tokens_are_compared_and_other_sessions_and_tenants_find_nothing() -> None:
@@ -62,8 +62,8 @@ def test_s31_tokens_are_compared_and_other_sessions_and_tenants_find_nothing() -
 def test_a_shared_system_prompt_is_found_by_the_tenants_sessions_alone() -> None:
     bench = Bench()
     assert bench.turn(ids_of(60), key=1, shared=40) == 0
-    assert bench.turn(ids_of(60), key=2, shared=40) == 32
-    assert bench.turn(ids_of(60), key=2, shared=40) == 48
+    assert bench.turn(ids_of(60), key=2, shared=40) == 40
+    assert bench.turn(ids_of(60), key=2, shared=40) == 56
     assert bench.turn(ids_of(60), key=3, shared=0) == 0  # says that nothing is shared
     assert bench.turn(ids_of(60), key=4, shared=40, tenant="u") == 0
 
@@ -72,10 +72,10 @@ def test_used_memory_goes_back_to_zero_when_sessions_end() -> None:
     bench = Bench()
     for key in (1, 2):
         bench.turn(ids_of(60), key=key, shared=40)
-    assert bench.cache.used_bytes == 4 * BLOCK_BYTES
+    assert bench.cache.used_bytes == (5 + 2 + 2) * BLOCK_BYTES
     bench.cache.drop(1)
-    assert bench.cache.used_bytes == 3 * BLOCK_BYTES
-    assert bench.turn(ids_of(60), key=2, shared=40) == 48
+    assert bench.cache.used_bytes == (5 + 2) * BLOCK_BYTES
+    assert bench.turn(ids_of(60), key=2, shared=40) == 56
     for key in (2, 2, 99):
         bench.cache.drop(key)
     assert bench.cache.used_bytes == 0
@@ -85,16 +85,16 @@ def test_used_memory_goes_back_to_zero_when_sessions_end() -> None:
 def test_the_longest_unused_ends_of_conversations_make_room() -> None:
     bench = Bench(blocks=6)
     for key in (1, 2, 3):
-        bench.turn(ids_of(33, 100 * key), key=key)
-    bench.turn(ids_of(33, 100), key=1)
-    bench.turn(ids_of(17, 400), key=4)
+        bench.turn(ids_of(17, 100 * key), key=key)
+    bench.turn(ids_of(17, 100), key=1)
+    bench.turn(ids_of(9, 400), key=4)
     assert bench.cache.used_bytes == 6 * BLOCK_BYTES
-    assert bench.turn(ids_of(33, 200), key=2) == 16  # lost its last block
-    assert bench.turn(ids_of(33, 100), key=1) == 32
+    assert bench.turn(ids_of(17, 200), key=2) == 8  # lost its last block
+    assert bench.turn(ids_of(17, 100), key=1) == 16
 
 
 def test_what_a_turn_in_flight_holds_stays() -> None:
-    bench = Bench(blocks=4)
+    bench = Bench(blocks=8)
     bench.turn(ids_of(33, 100), key=1)
     held = bench.lease(ids_of(33, 100), key=1)
     for key in range(2, 6):
@@ -130,7 +130,7 @@ def test_two_sessions_that_compute_the_same_shared_block_keep_one() -> None:
     bench.write(ids_of(40))
     for lease in leases:
         bench.cache.keep(lease, ids_of(40), 40, bench.rows, 0)
-    assert bench.cache.used_bytes == 2 * BLOCK_BYTES
+    assert bench.cache.used_bytes == 5 * BLOCK_BYTES
     for lease in leases:
         bench.cache.give_back(lease)
     for key in (1, 2):
