@@ -135,6 +135,8 @@ class Batcher:
             sampler=Sampler(sampling),
             text=TextStream(self._tokenizer.decode, sampling.stop),
         )
+        if len(self._waiting) >= self._limits.max_waiting:
+            self._admit()  # of a burst, those who find a row don't wait
         if not prompt or not self._table.fits(turn.most_tokens):
             self._reject(
                 turn,
