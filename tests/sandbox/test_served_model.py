@@ -199,3 +199,17 @@ def test_the_ready_line_is_one_json_object(sandbox: SandboxProcess) -> None:
         "declared_model",
         "metrics",
     }
+
+
+def test_sigterm_ends_streams_after_the_grace_in_order(tmp_path: Path) -> None:
+    with serve(ChatServer()) as upstream:
+        with serving_command(options(upstream.url, "--grace-s", "0.3"), tmp_path) as server:
+            upstream.behaviour = Behaviour(say=lambda messages: "word " * 400, delay_s=0.05)
+            call = server.stream(server.open(), BALANCE, max_new_tokens=500)
+            next(call)
+            assert server.stop() == 0
+            with pytest.raises(grpc.RpcError) as caught:
+                list(call)
+            assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+            assert "Traceback" not in server.log.read_text()
+        assert eventually(lambda: upstream.left == 1, 10)

@@ -95,6 +95,7 @@ def test_unknown_sizes_and_called_graphs_are_named(tmp_path):
     (tmp_path / "g.ir").write_text(text)
     plan = plan_graph(read_graph(tmp_path / "g.ir"))
     assert plan.plain.unknown == ("2",) and plan.not_followed == ("other_2",)
+    assert plan.gaps == "not counted: 1 calls of other graphs (other_2) and 1 results of unknown size"
 
 
 @pytest.mark.parametrize("content", ["", "nothing of the kind\n", IR.split("subgraph")[0]])
