@@ -81,4 +81,4 @@ def test_the_command_prints_a_table_or_json(scenario: Path) -> None:
     assert table.returncode == 0, table.stderr
     assert "risk/high_risk_recall" in table.stdout and "half-way" in table.stdout
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-    assert len(json.loads(done.stdout)["rules"]) == 8
+    assert len(json.loads(done.stdout)["rules"]) == 9
