@@ -70,6 +70,17 @@ class SandboxProcess:
         assert len(workers) == 1
         return workers[0]
 
+    @contextlib.contextmanager
+    def frozen_engine(self) -> Iterator[None]:
+        """Turns that begin inside the block stay in flight until its end."""
+        pid = self.engine_pid()
+        freeze(pid)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
     def stop(self, seconds: float = 30) -> int:
         """SIGTERM, and the exit code."""
         self.process.send_signal(signal.SIGTERM)
@@ -164,6 +175,11 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP: whatever it is sent now stays unanswered."""
+    os.kill(pid, signal.SIGSTOP)
 
 
 def kill(pid: int) -> None:
