@@ -3,6 +3,7 @@
 `--part engine` measures at the engine: (a) one session's time per token against PyTorch eager with a KV cache, (b) the
 tokens per second of 32 sessions against one session and against Hugging Face generate with a batch of 32, (c) the
 time to the first token of turn 5 with and without prefix reuse, (e) the time per token by length of history.
+`--part grpc` measures through gRPC: (d) what a turn costs outside the model.
 Sides run one after the other, each in a process of its own, in turn and more than once; a ratio is of medians. On a
 busy machine look at `cpu`: the same ratios by processor time, with `--cores 1`, where nobody waits for anybody.
 """
@@ -80,6 +81,15 @@ def measure_engine(source: str, folder: Path, options: argparse.Namespace) -> di
     }
 
 
+def measure_through_grpc(source: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """Part (d) on one model."""
+    from benchmarks.serving_grpc import fit_flow, measure_grpc
+    from benchmarks.serving_models import prepare
+
+    prepare(source, folder)
+    return {"model": source, **measure_grpc(folder / "bundle", fit_flow(folder), seed=options.seed)}
+
+
 def _summary(sides: dict[str, list[dict[str, Any]]], kind: str) -> dict[str, Any]:
     """Ratios by wall-clock time (kind "") or processor time ("cpu_")."""
 
@@ -125,7 +135,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", help="demo, or a Hugging Face folder or GGUF file")
-    parser.add_argument("--part", choices=["engine"], default="engine")
+    parser.add_argument("--part", choices=["engine", "grpc"], default="engine")
     parser.add_argument(
         "--peer",
         default=os.environ.get(PEERS_VARIABLE),
@@ -141,10 +151,11 @@ def main() -> None:
     parser.add_argument("--no-mindir", dest="mindir", action="store_false")
     parser.add_argument("--out", type=Path, help="write the JSON here too")
     options = parser.parse_args()
-    if options.peer is None:
+    if options.part == "engine" and options.peer is None:
         parser.error(f"give --peer or set {PEERS_VARIABLE}")
     with tempfile.TemporaryDirectory() as scratch:
-        measured = measure_engine(options.source, options.folder or Path(scratch), options)
+        measure = measure_engine if options.part == "engine" else measure_through_grpc
+        measured = measure(options.source, options.folder or Path(scratch), options)
     result = json.dumps(measured, indent=2)
     if options.out is not None:
         options.out.write_text(result + "\n", encoding="utf-8")

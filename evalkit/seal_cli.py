@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from evalkit.console import say
 from evalkit.errors import ExitCode
 from evalkit.output import print_json
 
@@ -48,7 +49,10 @@ def sign(run_folder: Path, key: Path) -> None:
     from evalkit.runs.folder import RunFolder
     from evalkit.runs.signature import sign_run
 
-    click.echo(f"signed: by key {sign_run(RunFolder(run_folder), key)}")
+    folder = RunFolder(run_folder)
+    click.echo(f"signed: by key {sign_run(folder, key)}")
+    if folder.reports.is_dir():
+        say(f"the reports don't name the key yet; `evalkit report {run_folder}` writes them again")
 
 
 seal_commands = (verify, sign)

@@ -7,6 +7,7 @@ import click
 
 from evalkit.console import run
 from sandbox.chat_command import chat
+from sandbox.endpoint_options import OPENAI, endpoint_options, served_model
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -18,15 +19,17 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("bundle", type=_FOLDER)
+@click.argument("bundle", type=_FOLDER, required=False)
 @click.option(
     "--flow", type=_FOLDER, help="Flow folder: intent recogniser, hand-over policy, satisfaction predictor."
 )
 @click.option(
     "--engine",
-    type=click.Choice(["mindir", "onnx"]),
-    help="Graphs to run. Default: onnx where the bundle has it and the device is a CPU, else mindir.",
+    type=click.Choice(["mindir", "onnx", OPENAI]),
+    help="Graphs to run. Default: onnx where the bundle has it and the device is a CPU, else mindir. openai: no bundle, "
+    "but a served model behind --endpoint.",
 )
+@endpoint_options
 @click.option(
     "--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 takes a free one."
 )
@@ -88,9 +91,20 @@ def cli() -> None:
 )
 @click.option("--log-text", is_flag=True, help="Log what users and the model say. Off: no text in the log.")
 def serve(
-    log_format: str, tls_cert: Path | None, tls_key: Path | None, client_ca: Path | None, **options: Any
+    bundle: Path | None,
+    engine: str | None,
+    log_format: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    client_ca: Path | None,
+    endpoint: str | None,
+    model: str | None,
+    declare: str | None,
+    api_key_env: str | None,
+    endpoint_timeout_s: float,
+    **options: Any,
 ) -> None:
-    """Serve BUNDLE until SIGTERM; prints one JSON line when ready."""
+    """Serve BUNDLE, or a model behind an endpoint, until SIGTERM; prints one JSON line when ready."""
     import asyncio
     import os
 
@@ -102,6 +116,16 @@ def serve(
     from sandbox.tls import TlsOptions
 
     configure_logging(log_format)
+    served = served_model(
+        bundle,
+        engine,
+        endpoint=endpoint,
+        model=model,
+        declare=declare,
+        api_key_env=api_key_env,
+        endpoint_timeout_s=endpoint_timeout_s,
+    )
+    options |= {"bundle": bundle, "endpoint": served, "engine": None if served else engine}
     asyncio.run(serve(ServeOptions(tls=TlsOptions(tls_cert, tls_key, client_ca), **options)))
 
 

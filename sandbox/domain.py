@@ -61,7 +61,7 @@ class IntentGuess:
         label: the most probable intent.
         probability: its calibrated probability.
         out_of_scope: no intent is probable enough.
-        probabilities: of every intent the recogniser knows.
+        probabilities: of every intent the recogniser knows; what is left to 1 is the probability of none of them.
     """
 
     label: str

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from evalkit.scenario.model_schema import EndpointRef
 from sandbox.engine.step_model import EngineName
 from sandbox.tls import TlsOptions
 
@@ -12,9 +13,10 @@ class ServeOptions:
     """Options of the server, one each of the command line's.
 
     Attributes:
-        bundle: bundle folder.
+        bundle: bundle folder; None where an endpoint is served.
+        endpoint: a model that somebody else serves, in place of a bundle.
         flow: flow folder, or None.
-        engine: kind of engine; None takes the best that the bundle has.
+        engine: which graph of the bundle; None takes the best that it has.
         listen: HOST:PORT, port 0 for a free one.
         max_sessions: live sessions at most.
         max_waiting: turns that may wait for a place in the batch.
@@ -30,7 +32,8 @@ class ServeOptions:
         log_text: whether conversations go to the log.
     """
 
-    bundle: Path
+    bundle: Path | None = None
+    endpoint: EndpointRef | None = None
     flow: Path | None = None
     engine: EngineName | None = None
     listen: str = "127.0.0.1:0"

@@ -6,31 +6,27 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from importlib.metadata import version
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 
-from evalkit.bundle import Bundle, load_bundle
-from evalkit.chat import ChatRenderer
-from evalkit.errors import InputError
 from evalkit.wire import sandbox_pb2_grpc
 from sandbox.admission import Admission
 from sandbox.business.flow import BatchedFlow, BusinessFlow
 from sandbox.calls import Context
 from sandbox.conversation import Conversations
 from sandbox.drain import Drain
-from sandbox.engine.kv_cache import KvShape
 from sandbox.engine.requests import Engine
-from sandbox.engine.supervisor import EngineState, EngineSupervisor
 from sandbox.health import NOT_SERVING, SERVING, Health
 from sandbox.interceptor import CallInterceptor
 from sandbox.limits import Limits
 from sandbox.metrics import NoMetrics, PrometheusMetrics
 from sandbox.options import ServeOptions
 from sandbox.port import bind, check_address, make_server
+from sandbox.served import Served, open_served
 from sandbox.service import SERVICE_NAME, SandboxService, ServerIdentity
 from sandbox.sessions import SessionStore
 from sandbox.status import errors_as_status
@@ -40,9 +36,10 @@ from sandbox.tracing import tracing
 
 log = logging.getLogger(__name__)
 
-# Turns that the engine computes at once.
-_BATCH_ROWS = 32
 _SWEEP_INTERVAL_S = 10.0
+# While a thread reads a long text for the flow, the loop gets the interpreter back after this; Python's own 5 ms would hold
+# up every other turn.
+_SWITCH_INTERVAL_S = 0.0005
 # Calls that are no turns (health watchers among them) get this long to end.
 _LAST_CALLS_S = 0.5
 
@@ -51,7 +48,7 @@ async def serve(options: ServeOptions) -> None:
     """Serve until SIGTERM or SIGINT, then drain. Prints one JSON line when ready.
 
     Raises:
-        InputError: an option, the bundle or the flow can't be used.
+        InputError: an option, the bundle, the endpoint or the flow can't be used.
         EvalkitError: the engine died while loading.
     """
     check_address(options.listen)
@@ -59,8 +56,16 @@ async def serve(options: ServeOptions) -> None:
     if credentials is None:
         check_plaintext(options.listen, options.allow_plaintext)
     tokens = TokenFile(options.tokens_file) if options.tokens_file else None
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    health = Health([SERVICE_NAME])
+    opening = asyncio.ensure_future(open_served(options, health.follow_engine))
+    if not await _until_stopped(opening, stop):
+        return
     async with contextlib.AsyncExitStack() as stack:
-        await _Server(options, credentials, tokens, stack).run()
+        await _Server(options, opening.result(), health, credentials, tokens, stack).run(stop)
 
 
 class _Server:
@@ -69,24 +74,24 @@ class _Server:
     def __init__(
         self,
         options: ServeOptions,
+        served: Served,
+        health: Health,
         credentials: grpc.ServerCredentials | None,
         tokens: TokenFile | None,
         stack: contextlib.AsyncExitStack,
     ) -> None:
         self._options = options
         self._stack = stack
-        bundle = load_bundle(options.bundle)
-        _check_vocabulary(bundle)
-        self._model_digest = bundle.model_digest
+        self._served = served
+        self._health = health
+        self._engine = served.engine
         self._limits = Limits(
-            max_context_tokens=bundle.model.max_length,
+            max_context_tokens=served.max_context_tokens,
             max_sessions=options.max_sessions,
             idle_ttl_s=options.idle_ttl_s,
             max_waiting_turns=options.max_waiting,
         )
         flow = BusinessFlow.load(options.flow) if options.flow else None
-        self._health = Health([SERVICE_NAME])
-        self._engine, engine_name = make_engine(options, bundle, self._health.follow_engine)
         self._store = SessionStore(self._limits, self._engine.release)
         self._admission = Admission(self._engine, self._limits.max_waiting_turns)
         self._drain = Drain()
@@ -100,16 +105,17 @@ class _Server:
         conversations = Conversations(
             self._store,
             self._engine,
-            ChatRenderer(bundle.tokenizer),
+            served.renderer,
             BatchedFlow(flow) if flow else None,
             self._limits,
             self._admission,
         )
         identity = ServerIdentity(
-            model_digest=bundle.model_digest,
-            engine=engine_name,
+            model_digest=served.model_digest,
+            engine=served.engine_name,
             flow_digest=flow.digest if flow else "",
             version=version("evalkit"),
+            declared_model=served.declared_model,
         )
         self._service = SandboxService(
             identity, self._limits, self._store, conversations, self._drain, self._metrics, options.log_text
@@ -117,14 +123,10 @@ class _Server:
         self._grpc = make_server(self._limits, self._interceptors())
         self._address = self._add_services(credentials)
 
-    async def run(self) -> None:
-        """Start everything, serve, drain."""
-        stop = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop.set)
+    async def run(self, stop: asyncio.Event) -> None:
+        """Start everything, serve until `stop` is set, drain."""
         if self._tokens is not None:
-            loop.add_signal_handler(signal.SIGHUP, self._tokens.reload)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._tokens.reload)
             self._in_background(self._tokens.follow())
         self._in_background(_sweep(self._store))
         await self._health.set(NOT_SERVING)
@@ -169,9 +171,11 @@ class _Server:
     def _say_ready(self) -> None:
         ready = {
             "address": self._address,
-            "model_digest": self._model_digest,
+            "model_digest": self._served.model_digest,
             "metrics": self._metrics_address,
         }
+        if self._served.declared_model:
+            ready["declared_model"] = self._served.declared_model
         sys.stdout.write(json.dumps(ready) + "\n")
         sys.stdout.flush()
 
@@ -204,28 +208,7 @@ class _Gauges:
         return self._engine.load().restarts
 
 
-def make_engine(
-    options: ServeOptions, bundle: Bundle, on_state: Callable[[EngineState], None]
-) -> tuple[EngineSupervisor, Callable[[], str]]:
-    """The engine, and what tells its kind once it runs.
-
-    Raises:
-        InputError: the bundle can't be run so, or the cache budget is too small.
-    """
-    kv_bytes = _kv_budget(bundle, options.kv_mib)
-    engine = EngineSupervisor(
-        options.bundle,
-        kv_bytes,
-        on_state,
-        engine=options.engine,
-        max_rows=_BATCH_ROWS,
-        # Admission bounds the queue; a burst that it let in stands in the engine's queue before it gets its rows.
-        max_waiting=_BATCH_ROWS + options.max_waiting,
-    )
-    return engine, lambda: engine.engine or ""
-
-
-async def _until_stopped(work: Awaitable[None], stop: asyncio.Event) -> bool:
+async def _until_stopped(work: Awaitable[object], stop: asyncio.Event) -> bool:
     """Run `work` until it ends (True, or its error) or the server is asked to stop (False)."""
     tasks = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
@@ -245,22 +228,3 @@ async def _sweep(store: SessionStore) -> None:
     while True:
         await asyncio.sleep(_SWEEP_INTERVAL_S)
         store.sweep()
-
-
-def _check_vocabulary(bundle: Bundle) -> None:
-    tokens, rows = bundle.tokenizer.vocab_size, bundle.model.vocab_size
-    if tokens > rows:
-        raise InputError(
-            f"{bundle.path}: the tokenizer knows {tokens} tokens, the model {rows}; export the bundle again with its own tokenizer"
-        )
-
-
-def _kv_budget(bundle: Bundle, kv_mib: int) -> int:
-    model = bundle.model
-    needed = KvShape(model.layers, model.kv_heads, model.head_size).bytes_for(model.max_length)
-    if needed > kv_mib << 20:
-        raise InputError(
-            f"--kv-mib: {kv_mib} MiB is less than one session of {model.max_length} tokens takes; give at least"
-            f" {-(-needed // (1 << 20))}"
-        )
-    return kv_mib << 20

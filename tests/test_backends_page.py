@@ -51,6 +51,15 @@ def run(scenario: Path) -> RunFolder:
     return run_scenario(request, SilentProgress()).folder
 
 
+def test_dialogues_with_a_backend_of_the_users_own_are_refused(tmp_path):
+    scenario = write_example(tmp_path)
+    (tmp_path / "talk.yaml").write_text("id: d1\nturns: [{user: hi, gold: hello}]\n")
+    scenario.write_text(scenario.read_text() + "\ndialogues: {include: [talk.yaml]}\n")
+    with pytest.raises(InputError, match="holds no conversation; leave dialogues out"):
+        run(scenario)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_backend_of_the_page_makes_a_run(tmp_path):
     assert len(blocks("python")[0].splitlines()) <= 36
     folder = run(write_example(tmp_path))

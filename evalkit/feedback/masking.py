@@ -8,6 +8,7 @@ list, and patterns of the user. They find neither a street nor a name that isn't
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 _EMAIL = re.compile(r"[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+")
 _IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
@@ -63,9 +64,19 @@ class MaskRules:
             yield from (Found(*match.span(), kind) for match in pattern.finditer(text) if match[0].strip())
         for kind, pattern, holds in _RULES:
             yield from (Found(*match.span(), kind) for match in pattern.finditer(text) if holds(match[0]))
-        # The longest name first: Anna Maria before Anna.
-        for name in sorted(self.names, key=len, reverse=True):
-            yield from (Found(*match.span(), "name") for match in _name_pattern(name).finditer(text))
+        for pattern in self._name_patterns:
+            yield from (Found(*match.span(), "name") for match in pattern.finditer(text))
+
+    @cached_property
+    def _name_patterns(self) -> list[re.Pattern[str]]:
+        # A Latin name stands alone; Chinese is written without spaces. The longest first: Anna Maria before Anna.
+        names = sorted(
+            (name for name in set(self.names) if name.strip()), key=lambda name: (-len(name), name)
+        )
+        chinese = [re.escape(name) for name in names if _CHINESE.search(name)]
+        others = [re.escape(name) for name in names if not _CHINESE.search(name)]
+        found = [re.compile("|".join(chinese))] if chinese else []
+        return found + ([re.compile(rf"(?<!\w)(?:{'|'.join(others)})(?!\w)")] if others else [])
 
 
 @dataclass
@@ -184,10 +195,3 @@ _RULES: tuple[tuple[str, re.Pattern[str], Callable[[str], bool]], ...] = (
     ("phone", _PHONE, _phone),
     ("number", _DIGITS, _not_a_date),
 )
-
-
-def _name_pattern(name: str) -> re.Pattern[str]:
-    # A Latin name stands alone; Chinese is written without spaces.
-    start = r"\b" if name[:1].isascii() else ""
-    end = r"\b" if name[-1:].isascii() else ""
-    return re.compile(start + re.escape(name) + end)

@@ -16,6 +16,9 @@ from evalkit.scenario.schema import Policy, Rule
 # The one method whose interval may be zero wide: the rate is a fact of a fixed list, not an estimate.
 FIXED_POPULATION = "fixed-population"
 
+# What a predictor must have learnt from for its predictions to block a release.
+RATED = "rated"
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -54,6 +57,9 @@ KeyedT = TypeVar("KeyedT", bound=_Keyed)
 
 def measure(rule: Rule, condition: Condition, results: Results, comparison: Comparison | None) -> Measurement:
     """Find the number that `rule` judges."""
+    unrated = _unrated(rule, results)
+    if unrated is not None:
+        return Measurement(problem=unrated)
     if condition.kind == "change":
         return _change(rule, condition, results, comparison)
     if condition.kind == "within":
@@ -72,6 +78,20 @@ def measure(rule: Rule, condition: Condition, results: Results, comparison: Comp
         action=metric.action,
         problem=None if metric.value is not None else f"no value: {metric.reason}",
     )
+
+
+def _unrated(rule: Rule, results: Results) -> str | None:
+    """Why a predicted number may not block: its predictor didn't learn from people's ratings, or nobody knows."""
+    for metric in results.metrics:
+        if rule.severity == "block" and metric.name == rule.metric and "predictor_data" in metric.details:
+            data = metric.details["predictor_data"]
+            if data != RATED:
+                learnt = "generated examples" if data == "generated" else "examples of unknown origin"
+                return (
+                    f"{rule.metric} is predicted by a model that learnt from {learnt}; a blocking rule needs a model card "
+                    "of rated samples (`sandbox fit satisfaction RATED.csv --rated`), or make it `severity: warn`"
+                )
+    return None
 
 
 def allowance_problem(

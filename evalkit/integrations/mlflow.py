@@ -7,9 +7,10 @@ copied: a model version holds the bundle's manifest, and its tags name digest an
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -146,13 +147,17 @@ class MlflowTarget:
             self._client.log_artifact(run_id, str(manifest), "bundle")
         # Inside the run's artefacts: a server takes no other folder of this machine as a source.
         source = f"{self._client.get_run(run_id).info.artifact_uri}/bundle"
-        tags = {"model_digest": str(entry.model_digest), "bundle": str(entry.bundle), "action": entry.action}
+        tags = {"model_digest": str(entry.model_digest), "action": entry.action}
+        if entry.bundle is not None:
+            tags["bundle"] = entry.bundle
         return str(self._client.create_model_version(model, source, run_id=run_id, tags=tags).version)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
         try:
-            yield
+            # Its client prints addresses of runs on stdout, which belongs to our own commands.
+            with redirect_stdout(sys.stderr):
+                yield
         except Exception as error:
             # Whatever a client, a server or a database driver of a third party raises: the verdict doesn't depend on it.
             line = " ".join(str(error).split())

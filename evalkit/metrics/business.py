@@ -22,6 +22,7 @@ from evalkit.metrics.spec import BUSINESS_PREFIX, MetricSpec
 
 _ANY = (-np.inf, np.inf)
 _GRID = 33
+PREDICTOR_DETAILS = ("predictor_error", "predictor_data")
 
 
 def business_spec(setup: BusinessSetup, source: MetricSpec, mapping: OwnMapping | None) -> MetricSpec:
@@ -156,6 +157,9 @@ def _figure(
 ) -> NamedEstimator:
     name, mapping = BUSINESS_PREFIX + setup.name, mappings.get(setup.name)
     details = _described(setup)
+    if source is not None:
+        # What a predicted metric stands on, its figures stand on too.
+        details |= {key: source.details[key] for key in PREDICTOR_DETAILS if key in source.details}
     if source is None or source.estimator is None or source.estimator.value is None:
         why = "it isn't among the metrics of the run" if source is None else source.reason
         return NamedEstimator(name, reason=f"{_key(setup)} has no value: {why}", details=details)

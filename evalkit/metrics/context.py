@@ -38,6 +38,7 @@ class DialogueSetup:
         satisfaction_error: mean absolute error of the flow's satisfaction predictor on held-out data, from
             its model card; None where there is no card.
         satisfaction_data: what the predictor learnt from, generated or rated, from its model card.
+        costs: see `evalkit.scenario.schema.DialogueCosts`; None where none are declared.
     """
 
     dialogue_ids: tuple[str, ...]
@@ -51,6 +52,7 @@ class DialogueSetup:
     tags: dict[str, list[str]] = field(default_factory=dict)
     satisfaction_error: float | None = None
     satisfaction_data: str | None = None
+    costs: dict[str, float] | None = None
 
 
 @dataclass(frozen=True)

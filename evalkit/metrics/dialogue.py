@@ -4,11 +4,13 @@ Clusters are dialogues: trials and turns of one dialogue aren't independent. Tri
 other count once; trials that were lost around the model count as missing, shown as coverage.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from evalkit.metrics.context import DialogueSetup, MetricContext
+from evalkit.metrics.dialogue_cost import cost_parts, late_turns, settled
 from evalkit.metrics.estimators import IntervalMethod, NamedEstimator, RatioEstimator, ShareEstimator
 from evalkit.metrics.trials import Trial, TrialSet, group_trials
 from evalkit.runs.evidence import Evidence
@@ -48,7 +50,14 @@ def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimato
     for name in dialogue_slices(context):
         view = _View(setup, group_trials(evidence.turns, setup, name), name)
         found += [_pass_hat_k(view, k) for k in context.k_values]
-        found += [_consistency(view), *_handover(view), _satisfaction(view), *_resolution(view), _reuse(view)]
+        found += [
+            _consistency(view),
+            *_handover(view),
+            _satisfaction(view),
+            *_resolution(view),
+            *_cost(view),
+            _reuse(view),
+        ]
     return found
 
 
@@ -119,26 +128,28 @@ def _handover(view: _View) -> list[NamedEstimator]:
     Late turns are counted from the first turn that needs it; a hand-over that never came is late by all turns
     left.
     """
-    decided, needed, late = [], [], []
+    decided, needed, late, rate = [], [], [], []
     for trial in view.scored:
         turns = trial.turns
         key = trial.dialogue_id
         done = next((turn for turn in turns if turn.handover), None)
-        first = next((turn for turn in turns if turn.handover_expected), None)
         right = done is not None and bool(done.handover_expected)
+        rate.append((key, float(done is not None), 1.0))
         if done is not None:
             decided.append((key, float(right), 1.0))
-        if first is not None:
+        too_late = late_turns(trial)
+        if too_late is not None:
             needed.append((key, float(right), 1.0))
-            end = turns[0].dialogue_turns if done is None else done.turn_index
-            late.append((key, float(max(0, end - first.turn_index)), 1.0))
+            late.append((key, float(too_late), 1.0))
     if not any(turn.handover is not None for trial in view.scored for turn in trial.turns):
         no_flow = "the flow decides no hand-over"
-        names = ("dialogue/handover_precision", "dialogue/handover_recall", "dialogue/late_turns")
-        return [_absent(view, name, no_flow) for name in names]
+        names = ("precision", "recall", "rate")
+        absent = [*(f"dialogue/handover_{name}" for name in names), "dialogue/late_turns"]
+        return [_absent(view, name, no_flow) for name in absent]
     return [
         _share(view, "dialogue/handover_precision", decided, "no dialogue was handed over"),
         _share(view, "dialogue/handover_recall", needed, "no dialogue needs a hand-over"),
+        _share(view, "dialogue/handover_rate", rate, "no trial gave a result"),
         _mean(view, "dialogue/late_turns", late, "no dialogue needs a hand-over"),
     ]
 
@@ -163,7 +174,7 @@ def _satisfaction(view: _View) -> NamedEstimator:
 
 
 def _resolution(view: _View) -> list[NamedEstimator]:
-    """Matters settled without a human: the last turn (and the dialogue's own rules) hold, nobody took over.
+    """Matters settled without a human, see `evalkit.metrics.dialogue_cost.settled`.
 
     Dialogues that need a hand-over aren't the model's to settle and stay out. Turns are counted over settled
     ones.
@@ -172,17 +183,29 @@ def _resolution(view: _View) -> list[NamedEstimator]:
     for trial in view.scored:
         if any(turn.handover_expected for turn in trial.turns):
             continue
-        last = trial.turns[-1]
-        handed_over = any(turn.handover for turn in trial.turns)
-        settled = last.status == "ok" and not handed_over and all(item.passed for item in last.expectations)
-        rate.append((trial.dialogue_id, float(settled), 1.0))
-        if settled:
-            turns.append((trial.dialogue_id, float(last.dialogue_turns), 1.0))
+        done = settled(trial)
+        rate.append((trial.dialogue_id, float(done), 1.0))
+        if done:
+            turns.append((trial.dialogue_id, float(trial.turns[-1].dialogue_turns), 1.0))
     details = {"unresolved": len(rate) - len(turns)}
     return [
         _share(view, "dialogue/resolution_rate", rate, "every dialogue needs a hand-over"),
         _mean(view, "dialogue/resolution_turns", turns, "no dialogue was resolved", details),
     ]
+
+
+def _cost(view: _View) -> list[NamedEstimator]:
+    """Mean cost of a dialogue under the declared costs, and in the details each kind's share of that mean."""
+    costs = view.setup.costs
+    if costs is None:
+        return [
+            _absent(view, "dialogue/cost", "the scenario declares no costs of a dialogue (dialogues.costs)")
+        ]
+    parts = [(trial.dialogue_id, cost_parts(trial, costs)) for trial in view.scored]
+    units = [(key, math.fsum(part.values()), 1.0) for key, part in parts]
+    by_kind = {kind: math.fsum(part[kind] for _, part in parts) / max(1, len(parts)) for kind in costs}
+    details = {"costs": costs, "mean_by_kind": by_kind}
+    return [_mean(view, "dialogue/cost", units, "no trial gave a result", details)]
 
 
 def _reuse(view: _View) -> NamedEstimator:

@@ -247,6 +247,13 @@ SPECS: tuple[MetricSpec, ...] = (
         "exact-binomial",
         "below 0.95: customers who need a person don't get one; check intents and words of the flow.",
     ),
+    _share(
+        "dialogue/handover_rate",
+        "lower",
+        "dialogue",
+        "exact-binomial",
+        "0.05 above the baseline: compare handover_precision and handover_recall before the threshold is touched.",
+    ),
     _dialogue(
         "dialogue/late_turns",
         "turns",
@@ -274,6 +281,15 @@ SPECS: tuple[MetricSpec, ...] = (
         "lower",
         _POSITIVE,
         "one turn above the baseline: the model asks again for what it was told.",
+    ),
+    MetricSpec(
+        "dialogue/cost",
+        "cost per dialogue",
+        "lower",
+        "dialogue_cost",
+        "cluster-bootstrap",
+        _POSITIVE,
+        "above the baseline: its details say which kind of cost grew; open those dialogues.",
     ),
     _latency(
         "latency/first_token",

@@ -57,9 +57,16 @@ def risk_signatures(risk: Risk, precision: str) -> dict[str, str]:
     }
 
 
-def dialogue_signature(dialogues: Dialogues, flow_digest: str | None) -> str:
-    """Signature of the dialogue and latency metrics: how replies were drawn, and the business flow around the model."""
+def dialogue_signatures(dialogues: Dialogues, flow_digest: str | None) -> dict[str, str]:
+    """Signatures of the metrics of dialogues, by family.
+
+    Returns:
+        "dialogue", also of the latencies: how replies were drawn, and the business flow around the model; and
+        "dialogue_cost", with the costs (none where none are declared).
+    """
     variation = "+".join(sorted(dialogues.variation)) or "none"
     sampling = f"t:{dialogues.temperature:g}|max:{dialogues.max_new_tokens}"
     flow = "none" if flow_digest is None else flow_digest[:_DIGITS]
-    return f"dlg|{sampling}|var:{variation}|pop:{dialogues.population}|f:{flow}|v:{_VERSION}"
+    how = f"{sampling}|var:{variation}|pop:{dialogues.population}|f:{flow}|v:{_VERSION}"
+    costs = "none" if dialogues.costs is None else sha256_json(dialogues.costs.model_dump())[:_DIGITS]
+    return {"dialogue": f"dlg|{how}", "dialogue_cost": f"dlg|cost:{costs}|{how}"}

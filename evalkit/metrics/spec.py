@@ -8,7 +8,7 @@ from evalkit.metrics.result import Direction
 
 # Whose protocol signature a number carries. Per-byte and per-word numbers don't depend on the tokenizer
 # ("bytes", "words").
-Family = Literal["text", "bytes", "words", "risk", "calibration", "cost", "dialogue"]
+Family = Literal["text", "bytes", "words", "risk", "calibration", "cost", "dialogue", "dialogue_cost"]
 
 # Metrics that a scenario declares (see evalkit.metrics.declared).
 VIEW_PREFIX = "perplexity/view/"

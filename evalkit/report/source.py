@@ -17,6 +17,7 @@ from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import context_from_plan, read_plan
 from evalkit.runs.registry import AuditEntry
 from evalkit.runs.results_io import Results, read_results
+from evalkit.runs.signature import signer
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class ReportSource:
         context: the measurement settings that the plan holds.
         verdict: the latest; None where the scenario has no gate.
         baseline_results, comparison, baseline: None where the run has no baseline.
+        signed_by: fingerprint of the key that the seal names, None for an unsigned run. It isn't checked here.
         promotions: from the registry's audit; registry_problem: why it couldn't be read, or None.
     """
 
@@ -39,6 +41,7 @@ class ReportSource:
     baseline_results: Results | None = None
     comparison: Comparison | None = None
     baseline: Evidence | None = None
+    signed_by: str | None = None
     promotions: tuple[AuditEntry, ...] = ()
     registry_problem: str | None = None
 
@@ -65,6 +68,15 @@ def load_source(folder: RunFolder) -> ReportSource:
         baseline_results=read_results(folder.baseline_results) if has_baseline else None,
         comparison=read_comparison(folder.comparison) if folder.comparison.is_file() else None,
         baseline=read_evidence(folder, "baseline") if has_baseline else None,
+        signed_by=_signer(folder),
         promotions=promotions,
         registry_problem=registry_problem,
     )
+
+
+def _signer(folder: RunFolder) -> str | None:
+    try:
+        return signer(folder)
+    except InputError:
+        # No seal, or a broken one: a matter of `evalkit verify`, not of a projection.
+        return None

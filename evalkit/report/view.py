@@ -7,10 +7,11 @@ from typing import Any
 from evalkit.report import numbers
 from evalkit.report.changes import ChangeBlock, change_blocks, change_view, key_name
 from evalkit.report.conservation import conservation_sentence
-from evalkit.report.dialogues import DialogueSection, dialogue_section
+from evalkit.report.dialogues import DialogueSection, dialogue_section, predictor_notice
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
 from evalkit.report.promotions import forced_notices, promotion_sentences
 from evalkit.report.reliability import ReliabilityCurve, reliability_curves
+from evalkit.report.resampling import drift_notice
 from evalkit.report.robustness import RobustnessBlock, robustness_blocks
 from evalkit.report.rules import SYMBOLS, RuleView, rule_views
 from evalkit.report.samples import SampleView, worst_samples
@@ -175,15 +176,16 @@ def _notices(source: ReportSource) -> Iterator[str]:
     unwatched = list(_unwatched_regressions(source))
     if unwatched:
         yield f"Clearly worse than the baseline, and no rule watches it: {', '.join(unwatched)}."
-    dialogues = source.context.dialogues
-    if dialogues is not None and dialogues.satisfaction_error is not None:
-        error = numbers.number(dialogues.satisfaction_error, None)
-        data = {"generated": "generated examples, not from people's ratings", "rated": "people's ratings"}
-        learnt = data.get(dialogues.satisfaction_data or "", "examples of unknown origin")
-        yield (
-            f"Satisfaction is predicted by a model that learnt from {learnt}; its mean absolute error of {error} points "
-            "widens the interval."
-        )
+    drift = drift_notice(source.results.metrics)
+    if drift is not None:
+        yield drift
+    predicted = any(
+        one.name == "dialogue/satisfaction" and one.value is not None for one in source.results.metrics
+    )
+    if source.context.dialogues is not None and (
+        predicted or source.context.dialogues.satisfaction_error is not None
+    ):
+        yield predictor_notice(source.context.dialogues)
 
 
 def _unwatched_regressions(source: ReportSource) -> Iterator[str]:
@@ -266,6 +268,8 @@ def _digests(source: ReportSource) -> Iterator[tuple[str, str]]:
         yield "baseline model", source.baseline_results.model_digest
     if source.verdict is not None:
         yield "policy", source.verdict.policy_sha256
+    if source.signed_by is not None:
+        yield "signed by key (check it with evalkit verify --key)", source.signed_by
     for name, value in _flatten(source.plan):
         if name.rpartition(".")[2].endswith(("sha256", "digest")) and not name.endswith("model_digest"):
             yield name, value

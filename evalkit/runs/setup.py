@@ -16,7 +16,7 @@ from evalkit.metrics.declared import declared_signatures
 from evalkit.metrics.glossary import read_glossary
 from evalkit.metrics.robustness_specs import robustness_signatures
 from evalkit.metrics.segmenter import jieba_words
-from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
+from evalkit.metrics.signature import dialogue_signatures, risk_signatures, text_signatures
 from evalkit.metrics.token_classes import TokenClassifier, build_classifier
 from evalkit.metrics.words import WordRule
 from evalkit.perturbations.perturbation import PerturbedTexts, perturbed
@@ -251,7 +251,7 @@ def measurement_of(
     dialogues = dialogue_setup(loaded)
     if scenario.dialogues is not None and dialogues is not None:
         flow_digest = None if loaded.flow is None else loaded.flow.digest
-        signatures["dialogue"] = dialogue_signature(scenario.dialogues, flow_digest)
+        signatures |= dialogue_signatures(scenario.dialogues, flow_digest)
     signatures |= declared_signatures(signatures, added.declared, added.views, added.own, added.business)
     setups = tuple(one.setup for one in added.robustness)
     signatures |= robustness_signatures(signatures, setups)

@@ -1,17 +1,19 @@
 """The business flow around the model: a folder with `flow.yaml` and the artefacts it names."""
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from evalkit.canonical import sha256_file, sha256_json
 from evalkit.errors import InputError
 from evalkit.yaml_source import YamlSource
 
 FLOW_FILE = "flow.yaml"
+_DEFAULT_THRESHOLD = 0.5
 
 
 class _Strict(BaseModel):
@@ -36,22 +38,50 @@ class IntentRecogniser(_Strict):
     out_of_scope_below: float = Field(default=0.35, ge=0, le=1)
 
 
+class HandoverCosts(_Strict):
+    """What a wrong hand-over decision costs, in a unit of the business; a right one costs nothing."""
+
+    needless: float = Field(gt=0)
+    missed: float = Field(gt=0)
+
+
 class HandoverPolicy(_Strict):
     """When a dialogue goes to a human.
 
     Attributes:
         intents: labels that ask for it.
         words: risk words by language.
+        confidence_below: an intent less probable than this speaks for it, the more so the less probable it is.
         after_failed_turns: out-of-scope turns in a row that bring it.
-        threshold: hand-over score from which it is decided.
+        threshold: hand-over score from which it is decided; 0.5 without costs.
+        costs: in place of a threshold: the one at which either decision costs the same on average.
         reply: what the user is told, by language; silence isn't allowed.
     """
 
     intents: list[str] = []
     words: dict[Locale, list[str]] = {}
+    confidence_below: float | None = Field(default=None, gt=0, le=1)
     after_failed_turns: int = Field(default=2, ge=1)
-    threshold: float = Field(default=0.5, ge=0, le=1)
+    threshold: float | None = Field(default=None, ge=0, le=1)
+    costs: HandoverCosts | None = None
     reply: dict[Locale, Annotated[str, Field(min_length=1)]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _one_threshold(self) -> "HandoverPolicy":
+        if self.threshold is not None and self.costs is not None:
+            raise ValueError("threshold and costs both say when it is decided; keep one")
+        return self
+
+    @property
+    def decided_from(self) -> float:
+        """The score from which it is decided.
+
+        With p the probability that a hand-over is needed, handing over costs (1 - p) needless on average, answering
+        p missed: the two are equal at p = needless / (needless + missed).
+        """
+        if self.costs is not None:
+            return self.costs.needless / (self.costs.needless + self.costs.missed)
+        return _DEFAULT_THRESHOLD if self.threshold is None else self.threshold
 
 
 class SatisfactionPredictor(_Strict):
@@ -88,7 +118,7 @@ class LoadedFlow:
         """Measured quality of an artefact, from the card beside it; None where there is none.
 
         Raises:
-            InputError: the card isn't a JSON object.
+            InputError: the card isn't a JSON object, or it is of another artefact.
         """
         spec = self.flow.intent if part == "intent" else self.flow.satisfaction
         if spec is None:
@@ -104,7 +134,21 @@ class LoadedFlow:
             ) from None
         if not isinstance(content, dict):
             raise InputError(f"{card}: a JSON object is needed; fit the artefact again")
+        known = content.get("artefact_sha256")
+        if known is not None and known != sha256_file(self.path / spec.model):
+            raise InputError(
+                f"{card}: describes another artefact than {spec.model} beside it; fit the artefact again"
+            )
         return content
+
+    def intent_labels(self) -> frozenset[str] | None:
+        """The labels that the recogniser can give, from its card; None where no card tells them.
+
+        Raises:
+            InputError: see `model_card`.
+        """
+        labels = (self.model_card("intent") or {}).get("labels")
+        return frozenset(map(str, labels)) if isinstance(labels, dict) else None
 
 
 def card_path(artefact: Path) -> Path:
@@ -116,7 +160,8 @@ def load_flow(folder: Path) -> LoadedFlow:
     """Read and check a flow folder.
 
     Raises:
-        InputError: no folder, no or broken flow.yaml, or an artefact is missing or empty.
+        InputError: no folder, no or broken flow.yaml, an artefact is missing or empty, or a hand-over intent isn't among
+            the recogniser's labels.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: no such flow folder; a folder with {FLOW_FILE} is needed")
@@ -134,4 +179,17 @@ def load_flow(folder: Path) -> LoadedFlow:
         for file in (artefact, card_path(artefact)):
             if file.is_file():
                 files[file.relative_to(folder).as_posix()] = sha256_file(file)
-    return LoadedFlow(folder, flow, sha256_json({"flow": flow.model_dump(mode="json"), "files": files}))
+    content = flow.model_dump(mode="json", exclude_none=True)
+    loaded = LoadedFlow(folder, flow, sha256_json({"flow": content, "files": files}))
+    labels = loaded.intent_labels()
+    for index, label in enumerate(flow.handover.intents if flow.handover and labels is not None else ()):
+        if label not in (labels or ()):
+            raise source.error(("handover", "intents", index), unknown_label(label, labels or frozenset()))
+    return loaded
+
+
+def unknown_label(label: str, labels: frozenset[str]) -> str:
+    """What to say of an intent that the recogniser never gives."""
+    near = difflib.get_close_matches(label, labels, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"its labels: {', '.join(sorted(labels)):.300}"
+    return f"{label!r} isn't a label of the flow's intent recogniser ({hint}); correct it, or train with examples of it"

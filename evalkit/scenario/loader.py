@@ -15,7 +15,7 @@ from evalkit.gate.policy import check_policy, load_policy
 from evalkit.metrics.spec import MetricSpec
 from evalkit.scenario.additions import Additions, read_additions
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues
-from evalkit.scenario.flow import LoadedFlow, load_flow
+from evalkit.scenario.flow import LoadedFlow, load_flow, unknown_label
 from evalkit.scenario.model_schema import AliasRef, BaselineRef, BundleRef, EndpointRef, ModelRef
 from evalkit.scenario.resample import LoadedResample, read_resample
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
@@ -123,6 +123,8 @@ def load_scenario(path: Path) -> LoadedScenario:
     dialogues = read_dialogues(dialogue_files)
     if flow is None:
         _refuse_flow_expectations(dialogues, path)
+    else:
+        _refuse_unknown_labels(dialogues, flow.intent_labels())
     text_data = None if text is None else reader.file(("text", "data"), text.data)
     check_slices(scenario, source, policy, policy_path, text_data, dialogues)
     return LoadedScenario(
@@ -263,4 +265,17 @@ def _refuse_flow_expectations(dialogues: tuple[DialogueSource, ...], scenario_pa
                 raise InputError(
                     f"{item.path}:{item.line}: {item.dialogue.id}: turn {index + 1} expects an intent or a "
                     f"hand-over, but {scenario_path} names no flow; add `flow:` to the scenario"
+                )
+
+
+def _refuse_unknown_labels(dialogues: tuple[DialogueSource, ...], labels: frozenset[str] | None) -> None:
+    """An expectation of an intent that the flow never gives would fail whatever the model says."""
+    if labels is None:
+        return
+    for item in dialogues:
+        for index, turn in enumerate(item.dialogue.turns):
+            if turn.expect.intent is not None and turn.expect.intent not in labels:
+                raise InputError(
+                    f"{item.path}:{item.line}: {item.dialogue.id}: turns.{index}.expect.intent: "
+                    f"{unknown_label(turn.expect.intent, labels)}"
                 )

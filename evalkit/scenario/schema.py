@@ -147,6 +147,28 @@ class Budget(_Strict):
     turn_overhead: float | None = Field(default=None, gt=0)
 
 
+class DialogueCosts(_Strict):
+    """What happens in a dialogue and what it costs, in a unit of the business.
+
+    `turn`: each turn that the model answered; `handover`: a colleague takes over; `needless_handover`: on top, where nobody
+    needed one; `missed_handover`: somebody needed one and got none; `late_turn`: each turn that a needed one came late;
+    `unresolved`: the dialogue was neither settled nor handed over, and needed nobody.
+    """
+
+    turn: float = Field(default=0.0, ge=0)
+    handover: float = Field(default=0.0, ge=0)
+    needless_handover: float = Field(default=0.0, ge=0)
+    missed_handover: float = Field(default=0.0, ge=0)
+    late_turn: float = Field(default=0.0, ge=0)
+    unresolved: float = Field(default=0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _costs_something(self) -> "DialogueCosts":
+        if not any(self.__dict__.values()):
+            raise ValueError("every cost is 0; give at least one")
+        return self
+
+
 class Dialogues(_Strict):
     """Multi-turn replay through the sandbox."""
 
@@ -157,6 +179,7 @@ class Dialogues(_Strict):
     max_new_tokens: int = Field(default=64, ge=1)
     temperature: float = Field(default=0.0, ge=0)
     budget_ms: Budget = Budget()
+    costs: DialogueCosts | None = None
 
 
 class Change(_Strict):

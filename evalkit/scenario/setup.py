@@ -16,7 +16,8 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
     ]
     card = None if loaded.flow is None else loaded.flow.model_card("satisfaction")
     error = (card or {}).get("mean_absolute_error")
-    data = (card or {}).get("data")
+    # A card that names no artefact vouches for none.
+    data = (card or {}).get("data") if (card or {}).get("artefact_sha256") else None
     return DialogueSetup(
         dialogue_ids=tuple(dialogue.id for dialogue in dialogues),
         trials=spec.trials,
@@ -29,4 +30,5 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
         tags={dialogue.id: list(dialogue.tags) for dialogue in dialogues},
         satisfaction_error=float(error) if isinstance(error, int | float) else None,
         satisfaction_data=data if isinstance(data, str) else None,
+        costs=None if spec.costs is None else spec.costs.model_dump(),
     )

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from evalkit.backends.base import Backend
-from evalkit.bundle import load_bundle
+from evalkit.bundle import Bundle, load_bundle
 from evalkit.canonical import sha256_file
 from evalkit.checks import instance, number, several, shown, whole
 from evalkit.errors import InputError
@@ -26,9 +26,10 @@ from evalkit.perturbations.schema import Robustness, files_of
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import in_order
 from evalkit.runs.perturbed import OnRecords, ScoreItems, score_perturbed
+from evalkit.runs.promotion import promoted_bundle
 from evalkit.runs.records import SampleRecord
 from evalkit.runs.setup import measurement_of
-from evalkit.scenario.loader import load_scenario
+from evalkit.scenario.loader import LoadedScenario, load_scenario
 from evalkit.scenario.schema import Classes, Window
 from evalkit.scoring.scorer import score_texts
 from evalkit.scoring.texts import TextItem, read_texts
@@ -266,12 +267,12 @@ def validation_of_scenario(path: Path, model: ModelInTraining) -> Validation:
     if loaded.counts_file is not None:
         counts = counts_from_file(loaded.counts_file)
     elif loaded.scenario.text.classes.counts == "baseline":
-        if loaded.baseline is None:
+        if loaded.baseline_alias is None and loaded.baseline is None:
             raise loaded.error(
                 ("text", "classes", "counts"),
                 "the counts of the baseline are asked for, but the scenario names no baseline bundle; write candidate",
             )
-        counts = counts_from_bundle(load_bundle(loaded.baseline))
+        counts = counts_from_bundle(_baseline_bundle(loaded))
     terms = None if loaded.glossary is None else read_glossary(loaded.glossary)
     window, classifier, context = measurement_of(model, loaded, counts, terms)
     assert window is not None  # the model's max_length is known
@@ -279,3 +280,11 @@ def validation_of_scenario(path: Path, model: ModelInTraining) -> Validation:
     items = tuple(read_texts(loaded.text_data))
     changed = tuple(perturbed(one, items, loaded.scenario.seed) for one in loaded.additions.robustness)
     return Validation(items, model.tokenizer, window, classifier, texts_alone, changed)
+
+
+def _baseline_bundle(loaded: LoadedScenario) -> Bundle:
+    """The scenario's baseline: the bundle that it names, or that its alias holds now."""
+    if loaded.baseline_alias is not None:
+        return promoted_bundle(loaded.baseline_alias)
+    assert loaded.baseline is not None
+    return load_bundle(loaded.baseline)

@@ -35,6 +35,11 @@ def normalise(text: str) -> str:
     return _DIGITS.sub("0", unicodedata.normalize("NFKC", text).lower())
 
 
+def word_features(text: str) -> list[str]:
+    """Units and pairs of units."""
+    return _unit_ngrams("w", normalise(text))
+
+
 def intent_features(text: str) -> list[str]:
     """Units and pairs of units, and 2 to 4 neighbouring characters within words (which forgive typing errors)."""
     text = normalise(text)

@@ -8,50 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from evalkit.canonical import sha256_bytes, sha256_file
 from evalkit.files import write_bytes_atomic, write_json_atomic
 from evalkit.scenario.flow import card_path
-from sandbox.business.examples import (
-    MIN_EXAMPLES,
-    Example,
-    distinct,
-    read_intent_examples,
-    read_satisfaction_examples,
+from sandbox.business.examples import Example, distinct, read_intent_examples, read_satisfaction_examples
+from sandbox.business.features import normalise
+from sandbox.business.intent import OUT_OF_SCOPE
+from sandbox.business.linear_model import softmax
+from sandbox.business.recipes import (
+    FOLDS,
+    INTENT,
+    SATISFACTION,
+    SEED,
+    Candidate,
+    Float64,
+    Indices,
+    Scored,
+    choose,
+    fit_temperature,
 )
-from sandbox.business.features import intent_features, normalise, satisfaction_features
 from sandbox.business.satisfaction import DISSATISFIED_UP_TO
 
-Float64 = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
-
-SEED = 2024
-FOLDS = MIN_EXAMPLES
 CARD_SCHEMA = "evalkit.model_card/1"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How one kind of artefact is made.
-
-    Attributes:
-        kind: intent or satisfaction.
-        features: the feature function.
-        vectoriser: settings of the TfidfVectorizer.
-        inverse_regularisation: C of the logistic regression.
-    """
-
-    kind: str
-    features: Callable[[Any], list[str]]
-    vectoriser: dict[str, Any]
-    inverse_regularisation: float
-
-
-INTENT = Recipe("intent", intent_features, {"sublinear_tf": True}, 10.0)
-SATISFACTION = Recipe(
-    "satisfaction", satisfaction_features, {"binary": True, "use_idf": False, "norm": None}, 0.3
-)
 
 
 @dataclass(frozen=True)
@@ -80,17 +59,19 @@ def fit_intent(data: Path, out: Path, *, rated: bool) -> ModelCard:
         InputError: a problem of the data.
     """
     examples = distinct(read_intent_examples(data), normalise)
-    return _fit(INTENT, examples, data, out, rated, _classification)
+    return _fit("intent", INTENT, _macro_f1, examples, data, out, rated, _intent_quality)
 
 
 def fit_satisfaction(data: Path, out: Path, *, rated: bool) -> ModelCard:
     """Train `out`/satisfaction.skops and write its card; arguments and errors as in `fit_intent`."""
     examples = distinct(read_satisfaction_examples(data), lambda turn: turn)
-    return _fit(SATISFACTION, examples, data, out, rated, _rating_quality)
+    return _fit("satisfaction", SATISFACTION, _likelihood, examples, data, out, rated, _rating_quality)
 
 
 def _fit(
-    recipe: Recipe,
+    kind: str,
+    candidates: Sequence[Candidate],
+    quality: Callable[[list[str], Float64, Indices], tuple[float, float]],
     examples: Sequence[Example[Any]],
     data: Path,
     out: Path,
@@ -102,51 +83,41 @@ def _fit(
 
     # The matrices are small and sparse: more threads only wait for one another, for ten times the CPU time.
     with threadpool_limits(1):
-        labels, scores, truth = _cross_validate(recipe, examples)
-        temperature = _temperature(scores, truth)
-        measured = measure(labels, _softmax(scores / temperature), truth)
-        return _write(recipe, examples, data, out, rated, temperature, measured)
+        best, tried = choose(candidates, examples, quality)
+        by_label = best.candidate.by_label
+        temperature = fit_temperature(best.scores, best.truth, none_of_these=by_label)
+        probabilities = softmax(best.scores / temperature, none_of_these=by_label)
+        measured = measure(best.labels, probabilities, best.truth)
+        return _write(kind, best, tried, examples, data, out, rated, temperature, measured)
 
 
-def _pipeline(recipe: Recipe) -> Any:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import Pipeline
+def _macro_f1(labels: list[str], scores: Float64, truth: Indices) -> tuple[float, float]:
+    """Every intent counts alike, however often it occurs; the standard error is that of the accuracy."""
+    from sklearn.metrics import f1_score
 
-    vectoriser = TfidfVectorizer(analyzer=recipe.features, **recipe.vectoriser)
-    classifier = LogisticRegression(C=recipe.inverse_regularisation, max_iter=2000, random_state=SEED)
-    return Pipeline([("features", vectoriser), ("classifier", classifier)])
-
-
-def _cross_validate(recipe: Recipe, examples: Sequence[Example[Any]]) -> tuple[list[str], Float64, Indices]:
-    """Scores (logits) of each example by a model that hasn't seen it: labels, [examples, labels], label indices."""
-    from sklearn.model_selection import StratifiedKFold
-
-    items = [item for item, _ in examples]
-    labels = sorted({label for _, label in examples})
-    truth = np.asarray([labels.index(label) for _, label in examples])
-    scores = np.zeros((len(examples), len(labels)))
-    for train, test in StratifiedKFold(FOLDS, shuffle=True, random_state=SEED).split(truth, truth):
-        pipeline = _pipeline(recipe).fit([items[index] for index in train], truth[train])
-        found = np.asarray(pipeline.decision_function([items[index] for index in test]))
-        scores[test] = np.stack([np.zeros_like(found), found], 1) if found.ndim == 1 else found
-    return labels, scores, truth
+    accuracy = float((scores.argmax(1) == truth).mean())
+    value = float(f1_score(truth, scores.argmax(1), average="macro", zero_division=0.0))
+    return value, float(np.sqrt(accuracy * (1 - accuracy) / len(truth)))
 
 
-def _temperature(scores: Float64, truth: Indices) -> float:
-    """The divisor of the scores that makes the unseen labels most likely (Guo et al. 2017)."""
-    from scipy.optimize import minimize_scalar
-
-    def loss(log_temperature: float) -> float:
-        probabilities = _softmax(scores / np.exp(log_temperature))
-        return float(-np.log(np.maximum(probabilities[np.arange(len(truth)), truth], 1e-300)).mean())
-
-    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+def _likelihood(labels: list[str], scores: Float64, truth: Indices) -> tuple[float, float]:
+    """Mean log-probability of the true rating: the whole distribution is used, for the expected rating."""
+    found = np.log(np.maximum(softmax(scores, none_of_these=False)[np.arange(len(truth)), truth], 1e-300))
+    return float(found.mean()), float(found.std() / np.sqrt(len(found)))
 
 
-def _softmax(scores: Float64) -> Float64:
-    exponentials = np.exp(scores - scores.max(1, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(1, keepdims=True), np.float64)
+def _intent_quality(labels: list[str], probabilities: Float64, truth: Indices) -> dict[str, Any]:
+    from sklearn.metrics import roc_auc_score
+
+    inside = np.asarray([label != OUT_OF_SCOPE for label in labels])
+    confidence, in_scope = probabilities[:, inside].max(1), inside[truth]
+    return {
+        **_classification(labels, probabilities, truth),
+        # How well the confidence tells texts of the bot's intents from others; needs examples of those.
+        "out_of_scope_auroc": None if in_scope.all() else float(roc_auc_score(in_scope, confidence)),
+        # Where `out_of_scope_below` of flow.yaml would turn one in twenty texts of the bot's intents away.
+        "confidence_of_95_percent": float(np.quantile(confidence[in_scope], 0.05)),
+    }
 
 
 def _classification(labels: list[str], probabilities: Float64, truth: Indices) -> dict[str, Any]:
@@ -187,7 +158,9 @@ def _rating_quality(labels: list[str], probabilities: Float64, truth: Indices) -
 
 
 def _write(
-    recipe: Recipe,
+    kind: str,
+    best: Scored,
+    tried: Sequence[Scored],
     examples: Sequence[Example[Any]],
     data: Path,
     out: Path,
@@ -199,15 +172,15 @@ def _write(
     import skops
     import skops.io
 
-    pipeline = _pipeline(recipe).fit([item for item, _ in examples], [label for _, label in examples])
-    # The calibration becomes part of the weights: the stored pipeline's own probabilities are the calibrated ones.
+    pipeline = best.candidate.pipeline().fit([item for item, _ in examples], [label for _, label in examples])
+    # The calibration becomes part of the weights: softmax of the stored pipeline's scores is calibrated.
     pipeline[-1].coef_ /= temperature
     pipeline[-1].intercept_ /= temperature
     artefact = skops.io.dumps(pipeline)
-    path = out / f"{recipe.kind}.skops"
+    path = out / f"{kind}.skops"
     content = {
         "schema": CARD_SCHEMA,
-        "kind": recipe.kind,
+        "kind": kind,
         "artefact_sha256": sha256_bytes(artefact),
         "data": "rated" if rated else "generated",
         "data_file": data.name,
@@ -216,6 +189,11 @@ def _write(
         "labels": dict(sorted(Counter(label for _, label in examples).items())),
         "folds": FOLDS,
         "seed": SEED,
+        "chosen": best.candidate.describe(),
+        "candidates": [
+            {**one.candidate.describe(), "quality": one.quality, "standard_error": one.standard_error}
+            for one in tried
+        ],
         "temperature": temperature,
         "measured": measured,
         # evalkit widens the interval of dialogue/satisfaction by this.

@@ -1,7 +1,8 @@
 """When a person takes over from the model, decided before the model answers.
 
-Three signals, and the strongest one counts: the user asks for it or complains (probability of the hand-over intents),
-the user says a risk word, or several turns in a row failed the user.
+Four signals, and the strongest one counts: the user asks for it or complains (probability of the hand-over intents),
+the user says a risk word, several turns in a row failed the user, or nobody can tell what the user wants (one minus the
+probability of the best intent, where that is below the policy's `confidence_below`).
 
 A turn fails the user, as far as it can be seen without a judge, when
 - its intent is out of scope: the bot isn't made for what the user wants;
@@ -51,6 +52,7 @@ class HandoverRule:
     intents: frozenset[str]
     words: Sequence[tuple[str, re.Pattern[str]]]
     after_failed_turns: int
+    confidence_below: float | None
     threshold: float
     replies: Mapping[str, str]
 
@@ -62,7 +64,8 @@ class HandoverRule:
             intents=frozenset(policy.intents),
             words=[(word, _pattern(word)) for word in words],
             after_failed_turns=policy.after_failed_turns,
-            threshold=policy.threshold,
+            confidence_below=policy.confidence_below,
+            threshold=policy.decided_from,
             replies={str(locale): reply for locale, reply in policy.reply.items()},
         )
 
@@ -74,7 +77,7 @@ class HandoverRule:
             intent: what the recogniser made of it.
             failed_turns: turns in a row that failed, this one included.
         """
-        signals = [*self._intent_signal(intent), *self._word_signal(text)]
+        signals = [*self._intent_signal(intent), *self._word_signal(text), *self._doubt_signal(intent)]
         if failed_turns >= self.after_failed_turns:
             signals.append((1.0, f"failed_turns:{failed_turns}"))
         score, reason = max(signals, default=(0.0, ""), key=lambda signal: signal[0])
@@ -91,6 +94,11 @@ class HandoverRule:
         score = min(1.0, sum(intent.probabilities.get(label, 0.0) for label in self.intents))
         strongest = max(sorted(self.intents), key=lambda label: intent.probabilities.get(label, 0.0))
         return [(score, f"intent:{strongest}")]
+
+    def _doubt_signal(self, intent: IntentGuess | None) -> list[tuple[float, str]]:
+        if intent is None or self.confidence_below is None or intent.probability >= self.confidence_below:
+            return []
+        return [(1.0 - intent.probability, f"confidence:{intent.probability:.2f}")]
 
     def _word_signal(self, text: str) -> list[tuple[float, str]]:
         text = unicodedata.normalize("NFKC", text)

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandbox.business.features import intent_features
+from sandbox.business.features import intent_features, word_features
 from sandbox.business.linear_model import Float64, LinearTextModel, load_linear_model
 from sandbox.domain import IntentGuess
+
+FEATURES = (intent_features, word_features)
 
 # A training set may bring examples of what the bot isn't for, under this label.
 OUT_OF_SCOPE = "out_of_scope"
@@ -31,7 +33,7 @@ class IntentRecogniser:
         Raises:
             InputError: the file isn't an intent recogniser.
         """
-        return cls(load_linear_model(path, intent_features, "sandbox fit intent"), out_of_scope_below)
+        return cls(load_linear_model(path, FEATURES, "sandbox fit intent"), out_of_scope_below)
 
     def recognise(self, text: str) -> IntentGuess:
         """The most probable intent of what the user said."""

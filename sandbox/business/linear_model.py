@@ -1,7 +1,10 @@
 """A fitted scikit-learn text pipeline as plain arrays, so that one prediction costs about 0.1 ms instead of 0.8.
 
-Artefacts are scikit-learn pipelines of a TfidfVectorizer with one of our feature functions and a multinomial
-LogisticRegression, stored by skops (no pickle): only the types of an allow-list are loaded.
+Artefacts are scikit-learn pipelines of a TfidfVectorizer with one of our feature functions and a linear classifier
+(multinomial LogisticRegression, or LinearSVC), stored by skops (no pickle): only the types of an allow-list are loaded.
+The classifier's weights are calibrated: the softmax of its scores is the probability. A LinearSVC decides label by
+label, and its boundary is the score 0: it stands in the softmax as "none of these", so that a text which no label claims
+is probable under none, and the probabilities may add up to less than 1.
 """
 
 from collections import Counter
@@ -15,14 +18,29 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from evalkit.errors import InputError
-from sandbox.business.features import intent_features, satisfaction_features
+from sandbox.business.features import intent_features, satisfaction_features, word_features
 
 Float64 = npt.NDArray[np.float64]
 
+_KINDS = (("TfidfVectorizer", "LogisticRegression"), ("TfidfVectorizer", "LinearSVC"))
+
 # Beyond what skops trusts by itself (scikit-learn's estimators, numpy arrays, plain containers).
 TRUSTED_TYPES = tuple(
-    f"{function.__module__}.{function.__qualname__}" for function in (intent_features, satisfaction_features)
+    f"{function.__module__}.{function.__qualname__}"
+    for function in (intent_features, satisfaction_features, word_features)
 )
+
+
+def softmax(scores: Float64, *, none_of_these: bool) -> Float64:
+    """Probabilities of scores [items, labels]; with `none_of_these` a further score of 0 takes its share."""
+    highest = scores.max(axis=1, keepdims=True)
+    if none_of_these:
+        highest = np.maximum(highest, 0.0)
+    exponentials = np.exp(scores - highest)
+    total = exponentials.sum(axis=1, keepdims=True)
+    if none_of_these:
+        total = total + np.exp(-highest)
+    return np.asarray(exponentials / total, np.float64)
 
 
 @dataclass(frozen=True)
@@ -36,6 +54,7 @@ class LinearTextModel:
         scale: float64 [features], the inverse document frequency (1 where unused).
         weights: float64 [features, labels]; `bias`: float64 [labels].
         binary, sublinear, unit_length: how counts are weighted, as in TfidfVectorizer.
+        none_of_these: whether the score 0 stands for "none of these".
     """
 
     labels: tuple[str, ...]
@@ -47,14 +66,17 @@ class LinearTextModel:
     binary: bool
     sublinear: bool
     unit_length: bool
+    none_of_these: bool
 
     @classmethod
     def from_pipeline(cls, pipeline: Any) -> "LinearTextModel":
         """Take the arrays out of a fitted pipeline made by `sandbox fit`."""
         vectoriser, classifier = pipeline[0], pipeline[-1]
         weights, bias = classifier.coef_, classifier.intercept_
+        by_label = type(classifier).__name__ == "LinearSVC"
         if len(classifier.classes_) == 2:  # scikit-learn keeps one column: the second class against the first
-            weights, bias = np.vstack([np.zeros_like(weights), weights]), np.concatenate([[0.0], bias])
+            first = -1.0 if by_label else 0.0
+            weights, bias = np.vstack([first * weights, weights]), np.concatenate([first * bias, bias])
         columns = {str(feature): int(column) for feature, column in vectoriser.vocabulary_.items()}
         return cls(
             labels=tuple(str(label) for label in classifier.classes_),
@@ -66,6 +88,7 @@ class LinearTextModel:
             binary=vectoriser.binary,
             sublinear=vectoriser.sublinear_tf,
             unit_length=vectoriser.norm == "l2",
+            none_of_these=by_label,
         )
 
     def probabilities(self, item: Any) -> Float64:
@@ -96,8 +119,7 @@ class LinearTextModel:
         np.cumsum(lengths, out=bounds[1:])
         sparse = csr_matrix((values, rows, bounds), shape=(len(items), len(self.scale)))
         scores = sparse @ self.weights + self.bias
-        exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return np.asarray(exponentials / exponentials.sum(axis=1, keepdims=True), np.float64)
+        return softmax(scores, none_of_these=self.none_of_these)
 
     def _counts(self, item: Any) -> "Counter[int]":
         columns = self.columns
@@ -106,12 +128,14 @@ class LinearTextModel:
         )
 
 
-def load_linear_model(path: Path, features: Callable[[Any], list[str]], fit_command: str) -> LinearTextModel:
+def load_linear_model(
+    path: Path, features: Sequence[Callable[[Any], list[str]]], fit_command: str
+) -> LinearTextModel:
     """Load an artefact.
 
     Args:
         path: the .skops file.
-        features: the feature function that this kind of artefact must use.
+        features: the feature functions that this kind of artefact may use.
         fit_command: what makes such a file, for the message.
 
     Raises:
@@ -135,7 +159,7 @@ def load_linear_model(path: Path, features: Callable[[Any], list[str]], fit_comm
         ) from None
     except Exception as error:  # a damaged archive fails in many ways inside zipfile, json, numpy and skops
         raise InputError(f"{path}: can't be read ({type(error).__name__}: {error}); {advice}") from None
-    if _steps(pipeline) != ("TfidfVectorizer", "LogisticRegression") or pipeline[0].analyzer is not features:
+    if _steps(pipeline) not in _KINDS or pipeline[0].analyzer not in features:
         raise InputError(f"{path}: not an artefact of this kind; {advice}")
     return LinearTextModel.from_pipeline(pipeline)
 

@@ -34,8 +34,8 @@ class SatisfactionPredictor:
         Raises:
             InputError: the file isn't a satisfaction predictor.
         """
-        model = load_linear_model(path, satisfaction_features, "sandbox fit satisfaction")
-        if not set(model.labels) <= {str(rating) for rating in RATINGS}:
+        model = load_linear_model(path, (satisfaction_features,), "sandbox fit satisfaction")
+        if model.none_of_these or not set(model.labels) <= {str(rating) for rating in RATINGS}:
             raise InputError(
                 f"{path}: its labels aren't ratings 1..5; train it with `sandbox fit satisfaction`"
             )

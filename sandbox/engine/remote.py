@@ -136,7 +136,9 @@ class RemoteEngine:
             EngineUnavailableError: it doesn't answer, or its answer broke off.
         """
         if self.state is EngineState.CLOSED:
-            raise EngineUnavailableError("the server is shutting down; use another server")
+            raise EngineUnavailableError(
+                "the server is shutting down; use another server", reason="SHUTTING_DOWN"
+            )
         self._running += 1
         try:
             async with aclosing(self._generate(request)) as pieces:
@@ -171,17 +173,17 @@ class RemoteEngine:
                 shorter = without_oldest_exchange(messages)
                 if shorter is None:
                     raise InvalidRequestError(
-                        f"user_text: with the system text too long for the endpoint, which says: {error}"
+                        f"with the system text too long for the endpoint, which says: {error}", "user_text"
                     ) from None
                 messages, dropped = shorter, dropped + 1
             except RequestRefusedError as error:
                 raise InvalidRequestError(str(error)) from None
             except EndpointRefusalError as error:
                 log.error("the endpoint refuses the requests of this server")
-                raise EngineUnavailableError(str(error)) from None
+                raise EngineUnavailableError(str(error), reason="ENDPOINT_REFUSES") from None
             except EndpointDownError as error:
                 self._down.set()
-                raise EngineUnavailableError(str(error)) from None
+                raise EngineUnavailableError(str(error), reason="ENDPOINT_DOWN") from None
 
     async def _ask(
         self, request: GenerationRequest, messages: Sequence[Message], dropped: int

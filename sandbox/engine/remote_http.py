@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+# A busy endpoint that doesn't say when to come back.
+_UNTOLD_WAIT_S = 1.0
+
 # What the servers of the field say when prompt and reply don't fit: OpenAI, vLLM, SGLang, TGI, llama.cpp, Mistral.
 _OVERFLOW = re.compile(
     r"context.{0,12}(length|size|window)|context_length_exceeded|exceed_context_size|too many tokens|"
@@ -86,7 +89,8 @@ class ChatEndpoint:
             ) from None
         except httpx.TimeoutException:
             raise EngineUnavailableError(
-                f"the endpoint gave nothing for {self._timeout_s:g} s; the turn left no trace, send it again"
+                f"the endpoint gave nothing for {self._timeout_s:g} s; the turn left no trace, send it again",
+                reason="ENDPOINT_SILENT",
             ) from None
         except httpx.ConnectError:
             raise EndpointDownError(
@@ -98,7 +102,8 @@ class ChatEndpoint:
     def broken(self, reason: str) -> EngineUnavailableError:
         """The error of a stream that ended before its time."""
         return EngineUnavailableError(
-            f"the endpoint's answer broke off ({self._endpoint.line(reason)}); the turn left no trace, send it again"
+            f"the endpoint's answer broke off ({self._endpoint.line(reason)}); the turn left no trace, send it again",
+            reason="ENDPOINT_BROKE_OFF",
         )
 
     async def is_up(self) -> bool:
@@ -132,16 +137,20 @@ class ChatEndpoint:
             return
         await response.aread()
         message = self._endpoint.error_message(response)
+        wait_s = retry_after_s(response.headers.get("retry-after"))
         if status == 200:
             raise self.broken(f"it sends {kind or 'no content type'} instead of an event stream: {message}")
         if status == 429:
             raise CapacityError(
                 f"the endpoint takes no more requests for now (HTTP 429: {message}); try again later",
-                retry_after_s(response.headers.get("retry-after")),
+                reason="ENDPOINT_BUSY",
+                retry_after_s=_UNTOLD_WAIT_S if wait_s is None else wait_s,
             )
         if status in BUSY:
             raise EngineUnavailableError(
-                f"the endpoint is unwell (HTTP {status}: {message}); the turn left no trace, send it again later"
+                f"the endpoint is unwell (HTTP {status}: {message}); the turn left no trace, send it again later",
+                reason="ENDPOINT_UNWELL",
+                retry_after_s=wait_s,
             )
         if status in REFUSALS:
             raise EndpointRefusalError(

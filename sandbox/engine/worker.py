@@ -8,6 +8,7 @@ the process when the server is gone, even if it was killed.
 import os
 import queue
 import threading
+import time
 from pathlib import Path
 
 from evalkit.bundle import load_bundle
@@ -57,7 +58,8 @@ def build(start: Message, pipe: ChildPipe) -> tuple[Batcher, str]:
 
 def _read_until_the_server_is_gone(pipe: ChildPipe, inbox: "queue.SimpleQueue[Message]") -> None:
     while (message := pipe.read()) is not None:
-        inbox.put(message)
+        # Stamped here: while it lies in the inbox it waits for a step of the model, and that is time in the engine.
+        inbox.put({**message, "arrived_ns": time.perf_counter_ns()})
     # The main thread may be deep inside the model: no clean-up could wait for it, and there is nothing to save.
     os._exit(0)
 

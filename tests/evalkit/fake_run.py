@@ -34,6 +34,7 @@ SIGNATURES = {
     "words": "ppl|w:256/256/first|p:fp32|words:whitespace|v:1",
     "risk": "risk|l:approve,reject|p:fp32|v:1",
     "dialogue": "dlg|f:22c0|t:3|v:1",
+    "dialogue_cost": "dlg|cost:31ab|f:22c0|t:3|v:1",
 }
 RULES: list[dict[str, Any]] = [
     {"metric": "perplexity/long_tail", "max": 60},

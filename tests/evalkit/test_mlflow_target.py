@@ -1,5 +1,6 @@
 """A real MLflow on SQLite is told of runs and promotions; what it says or fails to say decides nothing."""
 
+import json
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,38 @@ def test_a_run_and_its_promotion_stand_in_mlflow(shop: Shop) -> None:
         assert (str(pointed.version), pointed.tags["model_digest"]) == (version, digest_of(model))
     # Back to the first model is back to its version.
     assert {str(item.version) for item in client.search_model_versions("name = 'shop'")} == {"1", "2"}
+
+
+@pytest.mark.slow
+def test_the_run_command_tells_mlflow_and_prints_one_object(
+    shop: Shop, tiny_bundle: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from evalkit.cli import cli
+    from evalkit.console import run
+
+    texts = "".join(f'{{"id": "t{number}", "text": "my card {number} is lost"}}\n' for number in range(40))
+    (shop.folder / "texts.jsonl").write_text(texts)
+    shop.scenario.write_text(shop.scenario.read_text().replace("max: 100", "max: 1.0e9"))
+    words = [
+        "run",
+        str(shop.scenario),
+        "--model",
+        str(tiny_bundle),
+        "--out",
+        "real",
+        "--mlflow",
+        "sqlite:///m.db",
+    ]
+    with pytest.raises(SystemExit) as left:
+        run(cli, [*words, "--json"])
+    assert left.value.code == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "PASS"
+    client = mlflow.MlflowClient(tracking_uri="sqlite:///m.db")
+    (logged,) = client.search_runs([client.get_experiment_by_name(EXPERIMENT).experiment_id])
+    assert logged.data.tags["evalkit.verdict"] == "PASS"
+    assert "evalkit/perplexity/token" in logged.data.metrics
+    files = {item.path for item in client.list_artifacts(logged.info.run_id, "reports")}
+    assert {"reports/report.html", "reports/report.md", "reports/junit.xml"} == files
 
 
 def test_a_database_that_cannot_be_opened_is_one_line(shop: Shop, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -90,11 +90,20 @@ def turn_request(session: str, text: str, turn_id: str = "", **sampling: object)
 def serving(
     bundle: Path, folder: Path, *options: str, credentials: grpc.ChannelCredentials | None = None
 ) -> Iterator[SandboxProcess]:
-    """Run the server until the block ends; what is left of it then is killed."""
+    """Serve a bundle until the block ends; what is left of the server then is killed."""
+    with serving_command([str(bundle), *options], folder, credentials) as process:
+        yield process
+
+
+@contextmanager
+def serving_command(
+    arguments: Sequence[str], folder: Path, credentials: grpc.ChannelCredentials | None = None
+) -> Iterator[SandboxProcess]:
+    """The same with any arguments of `sandbox serve`."""
     log = folder / f"server-{time.monotonic_ns()}.log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sandbox", "serve", str(bundle), *options],
+            [sys.executable, "-m", "sandbox", "serve", *arguments],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,

@@ -1,5 +1,6 @@
 """`sandbox chat` as people use it: from a pipe, and on a real pseudo-terminal."""
 
+import codecs
 import fcntl
 import json
 import os
@@ -67,6 +68,8 @@ class Terminal:
         )  # fmt: skip
         os.close(theirs)
         self._ours = ours
+        # A read may end within a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self.raw = ""
         self.text = ""
 
@@ -88,7 +91,7 @@ class Terminal:
         readable, _, _ = select.select([self._ours], [], [], wait_s)
         if readable:
             try:
-                piece = os.read(self._ours, 65536).decode(errors="replace")
+                piece = self._decoder.decode(os.read(self._ours, 65536))
             except OSError:  # the other end is closed
                 piece = ""
             self.raw += piece

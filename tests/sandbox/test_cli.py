@@ -19,6 +19,7 @@ def test_help_lists_what_works_and_loads_nothing_heavy() -> None:
     done = run("--help")
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.partition("Commands:")[2].strip().splitlines()] == [
+        "chat",
         "fit",
         "serve",
     ]

@@ -87,6 +87,18 @@ class ChatServer:
     tokens_sent: int = 0
     left: int = 0
 
+    def start(self) -> None:
+        """Begin to serve, on the port of the time before if there was one."""
+        port = int(self.url.rpartition(":")[2].split("/")[0]) if self.url else 0
+        self._http = _http_server(self, port)
+        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    def stop(self) -> None:
+        """Stop listening; streams that run are broken off."""
+        self._http.shutdown()
+        self._http.server_close()
+
     @property
     def turns(self) -> list[dict[str, Any]]:
         """Requests without the ones that only try what the server takes."""
@@ -197,7 +209,14 @@ def error(status: int, message: str, **headers: str) -> tuple[int, dict[str, str
 @contextmanager
 def serve(server: ChatServer) -> Iterator[ChatServer]:
     """Serve on a free local port; `url` ends with /v1."""
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
 
+
+def _http_server(server: ChatServer, port: int) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -256,12 +275,4 @@ def serve(server: ChatServer) -> Iterator[ChatServer]:
         def handle_error(self, *_: Any) -> None:
             """Clients that went away are part of the tests."""
 
-    http = Server(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    server.url = f"http://127.0.0.1:{http.server_address[1]}/v1"
-    try:
-        yield server
-    finally:
-        http.shutdown()
-        http.server_close()
+    return Server(("127.0.0.1", port), Handler)

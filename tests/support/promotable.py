@@ -1,5 +1,10 @@
 """Runs that an alias may or may not hold, made without a model; and their scenario and policy."""
 
+import atexit
+import functools
+import json
+import shutil
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,10 +48,26 @@ class Shop:
             "candidate": described,
             **fields,
         }
-        evidence = random_evidence(number, texts=30, dialogues=0)
-        # Texts alone: nothing here is about more, and they are soon computed.
-        evidence = replace(evidence, samples=tuple(item for item in evidence.samples if item.kind == "text"))
-        return write_run(self.folder / f"run-{number}-{model}", rules or PASSING, evidence, None, content)
+        folder = self.folder / f"run-{number}-{model}"
+        shutil.copytree(_made(number, json.dumps(rules or PASSING), json.dumps(content)), folder)
+        return RunFolder(folder)
+
+
+@functools.cache
+def _scratch() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="promotable-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@functools.cache
+def _made(number: int, rules: str, content: str) -> Path:
+    """A run, made once for all tests that want the same; to be copied."""
+    evidence = random_evidence(number, texts=30, dialogues=0)
+    # Texts alone: nothing here is about more, and they are soon computed.
+    evidence = replace(evidence, samples=tuple(item for item in evidence.samples if item.kind == "text"))
+    folder = _scratch() / sha256_text(f"{number} {rules} {content}")
+    return write_run(folder, json.loads(rules), evidence, None, json.loads(content)).path
 
 
 def digest_of(model: str) -> str:

@@ -58,7 +58,8 @@ def saved_tensors(shape: ModelShape, training: Training) -> tuple[SavedTensor, .
         SavedTensor("attention input", element * whole, _NORM_OPERATIONS * whole, "attention"),
         SavedTensor(
             "queries, keys, values",
-            element * tokens * (queries + 2 * keys),
+            # Where queries and keys are normed, what the norms get is kept too.
+            element * tokens * (queries + 2 * keys + (queries + keys if shape.qk_norm else 0)),
             2 * tokens * shape.hidden_size * (queries + 2 * keys),
             "attention",
         ),

@@ -68,11 +68,11 @@ def fit_memory(measurements: Sequence[Measurement], limit_gib: float) -> MemoryF
         raise InputError("no run has memory_gib; without a measured peak memory can't be calibrated")
     residuals: dict[GradientType, list[float]] = {}
     for row, memory in measured:
-        residuals.setdefault(row.training.gradient_type, []).append(memory - first_stage_gib(row))
+        residuals.setdefault(row.training.gradient_type, []).append(memory - planned_gib(row))
     constants = {kind: float(np.mean(values)) for kind, values in residuals.items()}
     errors, left_out, false_alarms = [], [], []
     for row, memory in measured:
-        kind, planned = row.training.gradient_type, first_stage_gib(row)
+        kind, planned = row.training.gradient_type, planned_gib(row)
         predicted = planned + constants[kind]
         errors.append(abs(predicted / memory - 1))
         values = residuals[kind]
@@ -85,7 +85,7 @@ def fit_memory(measurements: Sequence[Measurement], limit_gib: float) -> MemoryF
     missed = [
         row.where
         for row in ended
-        if first_stage_gib(row) + constants.get(row.training.gradient_type, 0.0) <= limit_gib
+        if planned_gib(row) + constants.get(row.training.gradient_type, 0.0) <= limit_gib
     ]
     return MemoryFit(
         constant_gib=constants,
@@ -104,13 +104,10 @@ def fit_memory(measurements: Sequence[Measurement], limit_gib: float) -> MemoryF
     )
 
 
-def first_stage_gib(measurement: Measurement) -> float:
-    """What the planned terms of the first stage add up to, without buffers, workspace, fragments and context.
-
-    Tables name one figure a run, usually rank 0's; logits, which lie on the last stage, are in the constant then.
-    """
-    first = plan_stages(measurement.shape, measurement.training, _NOTHING)[0]
-    return sum(first.phases["backward"].values()) / 1024
+def planned_gib(measurement: Measurement) -> float:
+    """What the planned terms of the fullest stage add up to, without buffers, workspace, fragments and context."""
+    stages = plan_stages(measurement.shape, measurement.training, _NOTHING)
+    return max(stage.total_mib for stage in stages) / 1024
 
 
 def fit_times(
@@ -137,4 +134,6 @@ def fit_times(
         )
         for row, _ in timed
     ]
-    return fit_time_model(steps, [seconds for _, seconds in timed], parts)
+    return fit_time_model(
+        steps, [seconds for _, seconds in timed], parts, rows=[row.training.strategy.rows for row, _ in timed]
+    )

@@ -90,8 +90,8 @@ class ClusterFile(Strict):
 
     version: Literal[1]
     name: str = "cluster"
-    nodes: Positive
-    devices_per_node: Positive
+    nodes: int = Field(gt=0, le=1 << 16)
+    devices_per_node: int = Field(gt=0, le=1 << 10)
     device: Device
     links: tuple[Link, ...] = ()
     times: GivenTimes | None = None

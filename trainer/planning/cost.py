@@ -32,15 +32,16 @@ def model_flop(rows: int, length: int, layers: int, hidden: int, vocab: int, *, 
 
 @dataclass(frozen=True)
 class StepParts:
-    """The amounts that a step consists of, on the fullest stage; what a time model multiplies by its coefficients.
+    """The amounts that a step consists of, on the fullest stage where not said otherwise; what a time model multiplies by its coefficients.
 
     Attributes:
         compute_s: operations at the device's peak rate, its bubble and its shape penalty included.
         layer_micro_batches: layers · micro-batches one after the other, bubble included.
         tensor_gb: bytes that cross a device's link for tensor parallelism, bubble included, 1e9 each.
         data_gb: for data parallelism, once a step.
+        pipeline_gb, pipeline_messages: from stage to stage and back.
         bubble_share: of the step, as far as it computes.
-        flop: hardware operations of one device.
+        flop: hardware operations of a device, the mean over stages.
         model_flop: without those that recomputation repeats.
     """
 
@@ -50,6 +51,8 @@ class StepParts:
     tensor_messages: float
     data_gb: float
     data_messages: float
+    pipeline_gb: float
+    pipeline_messages: float
     bubble_share: float
     flop: float
     model_flop: float
@@ -102,29 +105,34 @@ def step_parts(
     """
     strategy = training.strategy
     layers = max(strategy.stage_layers(shape.layers))
-    forward = layer_forward_flop(shape, training) * layers
-    again = _recomputed_flop(shape, training) * layers
-    head = 2.0 * _tokens(training) * shape.vocab_size * shape.hidden_size / strategy.model
-    # The head's share is on the last stage only; spread, as layers can be.
-    a_micro_batch = 3 * (forward + head / strategy.pipeline) + again
-    flop = a_micro_batch * strategy.micro_batches
+    mean_layers = shape.layers / strategy.pipeline
+    forward = layer_forward_flop(shape, training)
+    again = _recomputed_flop(shape, training)
+    # The head is on the last stage only; spread, as layers can be.
+    head = 2.0 * _tokens(training) * shape.vocab_size * shape.hidden_size / strategy.model / strategy.pipeline
+    fullest = (3 * (forward * layers + head) + again * layers) * strategy.micro_batches
+    model = 3 * (forward * mean_layers + head) * strategy.micro_batches
     bubble = bubble_factor(strategy)
     penalty = misaligned_penalty if misaligned(shape, strategy, alignment) else 1.0
     layer_micro_batches = layers * strategy.micro_batches * bubble
     messages = _tensor_messages(training) * layer_micro_batches
     hidden_bytes = training.element_bytes * _tokens(training) * shape.hidden_size
+    # Forward and back, once for each chunk that a stage holds.
+    transfers = 2.0 * strategy.micro_batches * strategy.interleave if strategy.pipeline > 1 else 0.0
     gradient = STATE_BYTES[training.gradient_type][1] if training.gradient_type != "fp32_accumulation" else 4
     gradients = stage_parameters(shape, strategy, 0).total * gradient
     return StepParts(
-        compute_s=flop * bubble * penalty / (peak_tflops * 1e12),
+        compute_s=fullest * bubble * penalty / (peak_tflops * 1e12),
         layer_micro_batches=layer_micro_batches,
         tensor_gb=messages * ring_bytes(hidden_bytes, strategy.model) / GB,
         tensor_messages=messages if strategy.model > 1 else 0.0,
         data_gb=ring_bytes(gradients, strategy.data) / GB,
         data_messages=2.0 * (strategy.data - 1),
+        pipeline_gb=transfers * hidden_bytes / (strategy.model if strategy.sequence_parallel else 1) / GB,
+        pipeline_messages=transfers,
         bubble_share=1 - 1 / bubble,
-        flop=flop,
-        model_flop=flop - again * strategy.micro_batches,
+        flop=model + again * mean_layers * strategy.micro_batches,
+        model_flop=model,
     )
 
 

@@ -20,7 +20,7 @@ from trainer.planning.shapes import ModelShape
 
 _SHAPE = (
     "hidden_size", "layers", "heads", "kv_heads", "head_size", "intermediate_size", "vocab_size", "max_length",
-    "activation", "norm", "positions", "tied_head", "bias", "qkv_bias",
+    "activation", "norm", "positions", "tied_head", "bias", "qkv_bias", "qk_norm",
 )  # fmt: skip
 _STRATEGY = (
     "data", "model", "pipeline", "micro_batch_size", "sequence_parallel", "schedule", "interleave", "zero_stage",

@@ -1,5 +1,6 @@
 """The memory plan: every term of every stage, for training and for inference."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -41,13 +42,14 @@ class StageMemory:
     """One rank of one stage.
 
     Attributes:
-        stage: counted from 0; `ranks` of them are alike.
+        stage: counted from 0; its `ranks`, which follow each other from `first_rank`, are alike.
         layers: it holds.
         in_flight: micro-batches whose activations it holds at once.
         phases: what lies in memory in each phase of a step, MiB a term; terms that are 0 are left out.
     """
 
     stage: int
+    first_rank: int
     ranks: int
     layers: int
     in_flight: float
@@ -78,6 +80,7 @@ class StageMemory:
         """All fields, sizes with their unit in the name."""
         return {
             "stage": self.stage,
+            "first_rank": self.first_rank,
             "ranks": self.ranks,
             "layers": self.layers,
             "micro_batches_in_flight": self.in_flight,
@@ -113,14 +116,13 @@ def plan_stages(shape: ModelShape, training: Training, device: DeviceMemory) -> 
     return tuple(_stage(shape, training, device, stage) for stage in wanted)
 
 
-def plan_inference(
-    shape: ModelShape, inference: Inference, device: DeviceMemory, parts: int = 1
-) -> tuple[StageMemory, ...]:
-    """The memory of one of `parts` ranks that generate with a KV cache: one "stage", one phase.
+def plan_inference(shape: ModelShape, inference: Inference, device: DeviceMemory) -> tuple[StageMemory, ...]:
+    """The memory of a rank that generates with a KV cache: one "stage", one phase.
 
     Raises:
         InputError: the model can't be cut like that.
     """
+    parts = inference.model
     strategy = Strategy(model=parts)
     check_divisible(shape, strategy)
     parameters = stage_parameters(shape, strategy, 0).total
@@ -139,6 +141,7 @@ def plan_inference(
     return (
         StageMemory(
             stage=0,
+            first_rank=0,
             ranks=parts,
             layers=shape.layers,
             in_flight=1,
@@ -177,6 +180,12 @@ def communicators(strategy: Strategy, shape: ModelShape, device: DeviceMemory) -
     return 1 + sum(degree > 1 for degree in degrees) + tied
 
 
+def hccl_buffer_advice_mib(shape: ModelShape, training: Training) -> int:
+    """The vendor's advice for HCCL_BUFFSIZE: one micro-batch's hidden states, rounded up to whole MiB."""
+    tokens = training.sequence_length * training.strategy.micro_batch_size
+    return math.ceil(tokens * shape.hidden_size * training.element_bytes / MIB)
+
+
 def peak_stage(stages: tuple[StageMemory, ...]) -> StageMemory:
     """The stage that decides whether the plan fits."""
     return max(stages, key=lambda stage: stage.total_mib)
@@ -211,6 +220,7 @@ def _stage(shape: ModelShape, training: Training, device: DeviceMemory, stage: i
     count = communicators(strategy, shape, device)
     return StageMemory(
         stage=stage,
+        first_rank=stage * strategy.data * strategy.model,
         ranks=strategy.data * strategy.model,
         layers=layers,
         in_flight=in_flight,

@@ -8,9 +8,10 @@ from markupsafe import Markup
 from evalkit.files import folder_atomic, write_json_atomic
 from evalkit.report.pages import page_templates
 from trainer.planning.accuracy import MEMORY
-from trainer.planning.memory import Term
+from trainer.planning.memory import StageMemory, Term
 from trainer.planning.memory_report import MemoryReport, choice_text, shown_choices
 from trainer.planning.parameters import total_parameters
+from trainer.planning.recompute import Frontier
 
 _TEMPLATES = Path(__file__).parent / "templates"
 # States blue, activations green, communication orange, the rest grey.
@@ -67,7 +68,7 @@ def _view(report: MemoryReport) -> dict[str, Any]:
         "accuracy": accuracy_text(),
         "limit": None if memory is None else 100 * memory * _GIB / widest,
         "limit_text": limit_text,
-        "bars": [_bar(report, stage, widest) for stage in report.stages],
+        "bars": [_bar(stage, widest) for stage in report.stages],
         "legend": [{"name": term.replace("_", " "), "colour": _COLOURS[term]} for term in used],
         "tables": _tables(report, used),
     }
@@ -98,7 +99,7 @@ def accuracy_text() -> str:
     )
 
 
-def _bar(report: MemoryReport, stage: Any, widest: float) -> dict[str, Any]:
+def _bar(stage: StageMemory, widest: float) -> dict[str, Any]:
     parts, x = [], 0.0
     for term, colour in _COLOURS.items():
         value = stage.terms_mib.get(term)
@@ -120,10 +121,18 @@ def _tables(report: MemoryReport, used: list[Term]) -> list[dict[str, Any]]:
         {
             "title": "Terms (MiB)",
             "note": None,
-            "columns": ["stage", "layers", "in flight", *(term.replace("_", " ") for term in used), "total"],
+            "columns": [
+                "stage",
+                "ranks",
+                "layers",
+                "in flight",
+                *(term.replace("_", " ") for term in used),
+                "total",
+            ],
             "rows": [
                 [
                     stage.stage,
+                    _ranks(stage),
                     stage.layers,
                     f"{stage.in_flight:g}",
                     *(f"{stage.terms_mib.get(term, 0):,.0f}" for term in used),
@@ -156,11 +165,12 @@ def _tables(report: MemoryReport, used: list[Term]) -> list[dict[str, Any]]:
             {
                 "title": "Against what was measured (MiB)",
                 "note": None,
-                "columns": ["term", "stage", "predicted", "measured", "residual", "error"],
+                "columns": ["term", "stage", "peak", "predicted", "measured", "residual", "error"],
                 "rows": [
                     [
                         row.term.replace("_", " "),
                         row.stage,
+                        row.kind,
                         f"{row.predicted_mib:,.0f}",
                         _or_unknown(row.measured_mib),
                         _or_unknown(row.residual_mib),
@@ -180,6 +190,7 @@ def _recompute_tables(report: MemoryReport) -> list[dict[str, Any]]:
         {
             "title": "Recomputation: the cheapest that fits",
             "note": "In how many of a stage's layers each tensor is computed again.",
+            "text": True,
             "columns": ["stage", "recompute"],
             "rows": [[f"stage {stage}", choice_text(choice)] for stage, choice in report.choices.items()],
         },
@@ -200,7 +211,9 @@ def _recompute_tables(report: MemoryReport) -> list[dict[str, Any]]:
         },
         {
             "title": "Recomputation: the frontier on the fullest stage",
-            "note": "Choices that no other one beats in both bytes and operations; a selection.",
+            "note": "Choices that no other one beats in both bytes and operations; the table holds a selection.",
+            "curve": _curve(report.frontier),
+            "text": True,
             "columns": ["layers that recompute", "MiB saved", "extra operations"],
             "rows": [
                 [
@@ -214,6 +227,22 @@ def _recompute_tables(report: MemoryReport) -> list[dict[str, Any]]:
     ]
 
 
+def _curve(frontier: Frontier) -> dict[str, Any]:
+    """The frontier as a line: bytes saved to the right, extra operations upwards."""
+    choices = frontier.choices
+    most_bytes, most_share = choices[-1].saved_bytes or 1, choices[-1].extra_share or 1.0
+    step = max(1, len(choices) // 400)
+    points = [
+        f"{1000 * choice.saved_bytes / most_bytes:.1f},{100 - 100 * choice.extra_share / most_share:.2f}"
+        for choice in (*choices[::step], choices[-1])
+    ]
+    return {
+        "points": " ".join(points),
+        "right": f"{most_bytes / 2**20:,.0f} MiB saved",
+        "top": f"{100 * most_share:.1f} % more operations",
+    }
+
+
 def _graph_tables(report: MemoryReport) -> list[dict[str, Any]]:
     if report.graph is None:
         return []
@@ -225,6 +254,7 @@ def _graph_tables(report: MemoryReport) -> list[dict[str, Any]]:
                 f"Peak {plain.peak_bytes / 2**20:,.2f} MiB at {plain.peak_at}, of which {plain.resident_bytes / 2**20:,.2f} MiB are "
                 f"parameters and inputs; fused element by element {fused.peak_bytes / 2**20:,.2f} MiB, and "
                 f"{report.graph.saved_bytes / 2**20:,.2f} MiB a step needn't be written."
+                + (f" {report.graph.gaps}." if report.graph.gaps else "")
             ),
             "columns": ["largest at the peak", "operator", "MiB"],
             "rows": [
@@ -233,6 +263,11 @@ def _graph_tables(report: MemoryReport) -> list[dict[str, Any]]:
             ],
         }
     ]
+
+
+def _ranks(stage: StageMemory) -> str:
+    last = stage.first_rank + stage.ranks - 1
+    return f"{stage.first_rank:,}" if stage.ranks == 1 else f"{stage.first_rank:,} to {last:,}"
 
 
 def _layers(layers: dict[str, int]) -> str:

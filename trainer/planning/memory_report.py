@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainer.planning.accuracy import MEMORY
-from trainer.planning.memory import StageMemory, fits, peak_stage
+from trainer.planning.accuracy import MEMORY, POOL
+from trainer.planning.memory import StageMemory, fits, hccl_buffer_advice_mib, peak_stage
 from trainer.planning.parameters import total_parameters
 from trainer.planning.recompute import Choice, Frontier
 from trainer.planning.reconcile import DryRun, Residual
@@ -55,13 +55,22 @@ class MemoryReport:
         return stage.total_mib if dry_run is None else dry_run[1]
 
     @property
+    def hccl_buffer_advice_mib(self) -> int | None:
+        """What HCCL_BUFFSIZE should be for a cut training; None where nothing is exchanged."""
+        training = self.plan.training
+        if training is None or training.strategy.devices == 1:
+            return None
+        return hccl_buffer_advice_mib(self.shape, training)
+
+    @property
     def verdict(self) -> Literal["fits", "too close", "doesn't fit"] | None:
         """None where the file names no memory."""
         memory = self.plan.device.memory_gib
         if memory is None:
             return None
         every_stage_replayed = all(stage.stage in self.dry_runs for stage in self.stages)
-        return fits(self.peak_mib, memory, 0.01 if every_stage_replayed else MEMORY.relative_error)
+        error = POOL.relative_error if every_stage_replayed else MEMORY.relative_error
+        return fits(self.peak_mib, memory, error)
 
     def to_json(self) -> dict[str, Any]:
         """One object; sizes carry their unit in the name."""
@@ -71,7 +80,9 @@ class MemoryReport:
             "peak_mib": round(self.peak_mib, 3),
             "memory_mib": None if self.plan.device.memory_gib is None else self.plan.device.memory_gib * 1024,
             "parameters": total_parameters(self.shape),
+            "hccl_buffer_advice_mib": self.hccl_buffer_advice_mib,
             "accuracy": MEMORY.to_json(),
+            "pool_accuracy": POOL.to_json(),
             "plan": self.plan.model_dump(mode="json", exclude_unset=True),
             "stages": [stage.to_json() for stage in self.stages],
             "dry_runs": [

@@ -57,7 +57,7 @@ def layer_parameters(shape: ModelShape, parts: int = 1) -> int:
     hidden, inner = shape.hidden_size, shape.intermediate_size // parts
     queries, keys = (count * shape.head_width for count in rank_heads(shape, parts))
     matrices = hidden * (2 * queries + 2 * keys) + hidden * inner * (shape.up_matrices + 1)
-    norms = 2 * norm_parameters(shape)
+    norms = 2 * norm_parameters(shape) + (2 * shape.head_width if shape.qk_norm else 0)
     biases = 0
     if shape.bias or shape.qkv_bias:
         biases += queries + 2 * keys

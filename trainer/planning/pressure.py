@@ -152,7 +152,7 @@ def training_description(plan: MemoryFile, shape: ModelShape) -> dict[str, Any]:
     """
     training = plan.training
     assert training is not None
-    if shape.qkv_bias or shape.query_size != shape.hidden_size:
+    if shape.qkv_bias or shape.qk_norm or shape.query_size != shape.hidden_size:
         raise InputError(
             "--pressure: heads of another width and biases on queries, keys and values only aren't computed here"
         )

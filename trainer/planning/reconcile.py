@@ -21,11 +21,13 @@ class Residual:
 
     Attributes:
         term: of the plan, or "total".
+        kind: of the peak, see `Measured`.
         measured_mib: None where nobody measured this term.
     """
 
     stage: int
     term: str
+    kind: str
     predicted_mib: float
     measured_mib: float | None
 
@@ -45,6 +47,7 @@ class Residual:
         return {
             "stage": self.stage,
             "term": self.term,
+            "kind": self.kind,
             "predicted_mib": round(self.predicted_mib, 3),
             "measured_mib": self.measured_mib,
             "residual_mib": None if residual is None else round(residual, 3),
@@ -83,13 +86,16 @@ def reconcile(stages: tuple[StageMemory, ...], measured: tuple[Measured, ...]) -
             predicted = stage.pool_mib(fragments=fragments)
             left_out = {"hccl_buffers", "context"} | (set() if fragments else {"fragmentation"})
             terms = {term: value for term, value in stage.terms_mib.items() if term not in left_out}
-        rows.append(Residual(item.stage, "total", predicted, item.peak_mib))
+        rows.append(Residual(item.stage, "total", item.kind, predicted, item.peak_mib))
         unknown = set(item.terms_mib) - set(terms)
         if unknown:
             raise InputError(
                 f"measured.terms_mib: {', '.join(sorted(unknown))}: not a term of this plan; it has {', '.join(terms)}"
             )
-        rows += [Residual(item.stage, term, value, item.terms_mib.get(term)) for term, value in terms.items()]
+        rows += [
+            Residual(item.stage, term, item.kind, value, item.terms_mib.get(term))
+            for term, value in terms.items()
+        ]
     return rows
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from evalkit.errors import InputError
-from trainer.planning.accuracy import MEMORY
+from trainer.planning.accuracy import MEMORY, TIME
 from trainer.planning.cluster import ClusterFile, ScreenFile
 from trainer.planning.cost import GB, StepParts, ring_bytes, ring_seconds, step_parts
 from trainer.planning.memory import fits, plan_stages
@@ -92,6 +92,7 @@ class Screening:
             "time_model": self.model.to_json(),
             "relative_error": self.relative_error,
             "memory_accuracy": MEMORY.to_json(),
+            "time_accuracy": TIME.to_json(),
             "strategies": [item.to_json() for item in self.ranked[:top]],
         }
 
@@ -167,6 +168,10 @@ def _variants(
             for zero in space.zero_stages:
                 for sequence in space.sequence_parallel:
                     for recompute in space.recompute:
+                        if interleave > 1 and rows % pipeline:
+                            # Chunks take turns in groups of `pipeline` micro-batches.
+                            yield "micro-batches aren't a multiple of pipeline, which interleaving needs"
+                            continue
                         if (zero and data == 1) or (sequence and model == 1):
                             continue  # the same as without
                         try:
@@ -222,6 +227,14 @@ def predict_seconds(
             size = parts.data_gb * GB / ring_bytes(1.0, strategy.data)
             one = ring_seconds(size, strategy.data, link.curve().at(size), link.latency_us / 1e6)
             seconds["data"] = one * (1 - link.hidden_share)
+    if strategy.pipeline > 1 and not model.calibrated:
+        link = cluster.link(strategy.model * strategy.data + 1)
+        if link is not None:
+            size = parts.pipeline_gb * GB / parts.pipeline_messages
+            whole = (
+                parts.pipeline_gb / link.curve().at(size) + parts.pipeline_messages * link.latency_us / 1e6
+            )
+            seconds["pipeline"] = whole * (1 - link.hidden_share)
     return seconds
 
 
@@ -245,7 +258,7 @@ def _screened(
     )
     seconds = predict_seconds(cluster, training, shape, parts, model)
     total = sum(seconds.values())
-    tokens = strategy.data * strategy.micro_batches * strategy.micro_batch_size * training.sequence_length
+    tokens = strategy.rows * training.sequence_length
     return Screened(
         strategy=strategy,
         memory_gib=memory_mib / 1024,

@@ -68,6 +68,11 @@ class Strategy(Strict):
         """How many devices train together."""
         return self.data * self.model * self.pipeline
 
+    @property
+    def rows(self) -> int:
+        """Rows of a step, over all replicas."""
+        return self.data * self.micro_batches * self.micro_batch_size
+
     def stage_layers(self, layers: int) -> tuple[int, ...]:
         """Layers of each stage.
 
@@ -133,15 +138,17 @@ class Training(Strict):
 
 
 class Inference(Strict):
-    """Generation with a KV cache; `strategy.model` devices share it.
+    """Generation with a KV cache.
 
     Attributes:
+        model: devices that share weights and cache (tensor parallel).
         sequences: that are held at once.
         length: positions kept of each.
         kv_bytes: of one number in the cache; `weight_bytes` of one weight.
         prefill_tokens: that are computed in one go.
     """
 
+    model: Positive = 1
     sequences: Positive
     length: int = Field(gt=1)
     kv_bytes: float = Field(default=2, gt=0)

@@ -1,13 +1,14 @@
 """A decoder-only transformer by its numbers, as far as memory and time depend on them."""
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from evalkit.errors import InputError
+from evalkit.files import read_text
 from trainer.configuration.strict import Positive, Strict
-from trainer.convert.source import read_json
 
 # Names of decoders whose layers are of these two kinds: gated with RMSNorm and rotary positions, or GPT-2's.
 _GATED = ("llama", "mistral", "qwen2", "qwen3")
@@ -23,6 +24,7 @@ class ModelShape(Strict):
         intermediate_size: width of the feed-forward part.
         vocab_size: with padding, as it lies in memory.
         bias: biases in all matrices and norms; `qkv_bias` on queries, keys and values only.
+        qk_norm: each head's queries and keys are normed (Qwen3).
     """
 
     hidden_size: Positive
@@ -39,6 +41,7 @@ class ModelShape(Strict):
     tied_head: bool = False
     bias: bool = False
     qkv_bias: bool = False
+    qk_norm: bool = False
 
     @model_validator(mode="after")
     def _heads_fit(self) -> "ModelShape":
@@ -83,7 +86,7 @@ def read_huggingface_shape(path: Path) -> ModelShape:
         InputError: no such file, a value is missing or wrong, or an architecture whose layers aren't known here.
     """
     file = path / "config.json" if path.is_dir() else path
-    config = read_json(file)
+    config = _read_json(file)
     kind = str(config.get("model_type") or "")
     if any(config.get(key) for key in ("num_local_experts", "num_experts", "n_routed_experts")):
         raise InputError(f"{file}: a mixture of experts, whose layers aren't counted; take a dense model")
@@ -103,6 +106,17 @@ def read_huggingface_shape(path: Path) -> ModelShape:
     )
 
 
+def _read_json(file: Path) -> dict[str, Any]:
+    # The reader of `trainer convert` says the same, but its package loads MindSpore.
+    try:
+        config = json.loads(read_text(file))
+    except ValueError as error:
+        raise InputError(f"{file}: broken JSON ({error}); take an undamaged copy") from None
+    if not isinstance(config, dict):
+        raise InputError(f"{file}: not a JSON object; give a model's config.json")
+    return config
+
+
 def _gated(config: dict[str, Any], kind: str) -> ModelShape:
     return ModelShape(
         hidden_size=config["hidden_size"],
@@ -116,6 +130,7 @@ def _gated(config: dict[str, Any], kind: str) -> ModelShape:
         tied_head=bool(config.get("tie_word_embeddings", False)),
         # Qwen2's biases stand in no key of its configuration.
         qkv_bias=kind == "qwen2" or bool(config.get("attention_bias")),
+        qk_norm=kind == "qwen3",
     )
 
 

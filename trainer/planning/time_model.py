@@ -12,7 +12,8 @@ from evalkit.errors import InputError
 from trainer.planning.cost import StepParts
 
 Float = npt.NDArray[np.float64]
-Part = Literal["compute", "layer_micro_batch", "tensor", "data", "step"]
+Part = Literal["compute", "layer_micro_batch", "tensor", "data", "pipeline", "step"]
+# What is fitted; transfers between stages come from links only.
 PARTS: tuple[Part, ...] = ("compute", "layer_micro_batch", "tensor", "data", "step")
 _OPTIONAL: tuple[Part, ...] = PARTS[1:]
 # A textbook's model: operations and ring communication, nothing fixed.
@@ -47,6 +48,7 @@ class TimeModel:
             "layer_micro_batch": parts.layer_micro_batches * self.layer_micro_batch_ms / 1e3,
             "tensor": 0.0 if self.tensor_gb_s is None else parts.tensor_gb / self.tensor_gb_s,
             "data": 0.0 if self.data_gb_s is None else parts.data_gb / self.data_gb_s,
+            "pipeline": 0.0,
             "step": self.step_s,
         }
 
@@ -63,7 +65,8 @@ class Fit:
         parts: that it uses.
         predicted: seconds of each measurement by the model fitted to all.
         left_out: by the model fitted to all the others, its parts chosen anew each time.
-        spearman, spearman_left_out: rank correlation of each with what was measured; None where ranks are all equal.
+        spearman, spearman_left_out: rank correlation of each with what was measured, over seconds of a row of the batch (so
+            that steps of different sizes can be compared) and `_step` over seconds of a step; None where ranks are all equal.
         relative_error: mean |predicted - measured| / measured of `left_out`.
         top_recall: share of the k fastest that are among the k predicted fastest (of `left_out`), k = 1, 3, 5.
     """
@@ -75,6 +78,8 @@ class Fit:
     left_out: tuple[float, ...]
     spearman: float | None
     spearman_left_out: float | None
+    spearman_step: float | None
+    spearman_step_left_out: float | None
     relative_error_in_sample: float
     relative_error: float
     top_recall: dict[int, float]
@@ -87,6 +92,8 @@ class Fit:
             "measurements": len(self.measured),
             "spearman": self.spearman,
             "spearman_left_out": self.spearman_left_out,
+            "spearman_step": self.spearman_step,
+            "spearman_step_left_out": self.spearman_step_left_out,
             "relative_error_in_sample": self.relative_error_in_sample,
             "relative_error_left_out": self.relative_error,
             "top_recall_left_out": {f"top_{k}": value for k, value in self.top_recall.items()},
@@ -94,7 +101,11 @@ class Fit:
 
 
 def fit_time_model(
-    steps: Sequence[StepParts], measured_s: Sequence[float], parts: tuple[Part, ...] | None = None
+    steps: Sequence[StepParts],
+    measured_s: Sequence[float],
+    parts: tuple[Part, ...] | None = None,
+    *,
+    rows: Sequence[int] | None = None,
 ) -> Fit:
     """Fit to measured steps, relative errors weighing equally and no coefficient negative.
 
@@ -102,6 +113,7 @@ def fit_time_model(
         steps: their amounts.
         measured_s: their seconds.
         parts: which coefficients to use; None: the set with the smallest leave-one-out error (compute always).
+        rows: of each step's batch; None: they are all equal.
 
     Raises:
         InputError: fewer than four measurements, or a time that isn't positive.
@@ -120,17 +132,22 @@ def fit_time_model(
         left_out[index] = amounts[index] @ _solve(amounts[others], measured[others], own)
     predicted = amounts @ coefficients
     error = float(np.mean(abs(left_out / measured - 1)))
+    work = np.ones(len(measured)) if rows is None else np.array(rows, dtype=float)
     return Fit(
         model=_model(coefficients, error),
         parts=chosen,
         measured=tuple(map(float, measured)),
         predicted=tuple(map(float, predicted)),
         left_out=tuple(map(float, left_out)),
-        spearman=spearman(predicted, measured),
-        spearman_left_out=spearman(left_out, measured),
+        spearman=spearman(predicted / work, measured / work),
+        spearman_left_out=spearman(left_out / work, measured / work),
+        spearman_step=spearman(predicted, measured),
+        spearman_step_left_out=spearman(left_out, measured),
         relative_error_in_sample=float(np.mean(abs(predicted / measured - 1))),
         relative_error=error,
-        top_recall={k: top_recall(left_out, measured, k) for k in (1, 3, 5) if k < len(measured)},
+        top_recall={
+            k: top_recall(left_out / work, measured / work, k) for k in (1, 3, 5) if k < len(measured)
+        },
     )
 
 

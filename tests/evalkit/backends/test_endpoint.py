@@ -248,16 +248,6 @@ def test_wrong_scenarios_are_named(endpoint, stories_bundle, shared_data, tmp_pa
     assert message in str(caught.value) and "pw" not in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_dialogues_need_a_sandbox_in_front(endpoint, shared_data, tmp_path):
-    (tmp_path / "talk.yaml").write_text("id: d1\nturns: [{user: hi, gold: hello}]\n")
-    scenario = write_scenario(tmp_path, by_texts(endpoint), shared_data, dialogues={"include": ["talk.yaml"]})
-    with pytest.raises(
-        InputError, match=r"dialogues: dialogues with stories, .* need a sandbox in front of it"
-    ):
-        run(scenario, tmp_path / "run")
-    assert not (tmp_path / "run").exists() and not endpoint.requests
-
-
 def test_windows_need_the_tokenizer(endpoint, shared_data, tmp_path):
     text = {"data": "texts.jsonl", "window": {"length": 64, "stride": 64}}
     scenario = write_scenario(tmp_path, by_texts(endpoint), shared_data, text=text)

@@ -1,12 +1,17 @@
 """Online figures become the calibration history that a business figure reads."""
 
+import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from evalkit.cli import cli
 from evalkit.errors import InputError
 from evalkit.feedback.outcomes import ingest_outcomes
 from evalkit.metrics.history import read_history
+from evalkit.runs.evidence import Evidence
+from tests.evalkit.fake_run import metric, results
 
 COLUMN = "version: 1\nfields: {release: r, online: o, cases: n, date: d, offline: s}\n"
 
@@ -28,6 +33,75 @@ def test_rows_of_a_release_are_averaged_by_their_cases(tmp_path: Path) -> None:
     assert (found.rows[-1].offline, found.rows[-1].online, found.rows[-1].date) == (0.8, 2.5, "2026-02-03")
     history = read_history(tmp_path / "history.csv", "linear")
     assert history.rows[-1] == (0.8, 2.5) and len(history.rows) == 6
+
+
+RUNS = """\
+version: 1
+fields: {release: model, online: turns}
+releases: {"2.1": DIGEST_1, "2.2": DIGEST_2}
+offline: {metric: dialogue/consistency, runs: [runs/*]}
+"""
+
+
+def run(folder: Path, digest: str, value: float | None, signature: str = "dlg|v:1") -> None:
+    measured = metric("dialogue/consistency", value, signature=signature)
+    folder.mkdir(parents=True)
+    (folder / "results.json").write_bytes(results([measured], Evidence(), digest).to_bytes())
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Runs of three releases, and the online figures of four."""
+    run(tmp_path / "runs" / "a", "1" * 64, 0.8)
+    run(tmp_path / "runs" / "b", "2" * 64, 0.9)
+    run(tmp_path / "runs" / "c", "3" * 64, None)
+    (tmp_path / "map.yaml").write_text(
+        RUNS.replace("DIGEST_1", f'"{"1" * 64}"').replace("DIGEST_2", f'"{"2" * 64}"')
+    )
+    rows = [
+        {"model": "2.1", "turns": 4.5},
+        {"model": "2.2", "turns": 4},
+        {"model": "3" * 64, "turns": 3},
+        {"model": "2.3", "turns": 3},
+    ]
+    (tmp_path / "online.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return tmp_path
+
+
+def test_offline_scores_come_from_the_runs_of_the_releases(runs: Path) -> None:
+    found = ingest_outcomes(runs / "online.jsonl", runs / "map.yaml", runs / "history.csv")
+    assert [(row.release, row.offline, row.online) for row in found.rows] == [
+        ("2.1", 0.8, 4.5),
+        ("2.2", 0.9, 4.0),
+    ]
+    assert found.signature == "dlg|v:1" and set(found.left_out) == {"3" * 64, "2.3"}
+    assert "has no value: not measured" in found.left_out["3" * 64]
+    assert "no run measured the model 2.3" in found.left_out["2.3"]
+    assert (runs / "history.csv").read_text().splitlines()[1] == "2.1,,0.8,4.5"
+    words = [
+        "ingest",
+        "outcomes",
+        str(runs / "online.jsonl"),
+        "--map",
+        str(runs / "map.yaml"),
+        "--out",
+        str(runs / "h.csv"),
+    ]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 0 and "2 releases with both figures" in done.output
+    assert json.loads(CliRunner().invoke(cli, [*words, "--json"]).stdout)["rows_read"] == 4
+
+
+def test_scores_that_can_not_be_compared_are_refused(runs: Path) -> None:
+    run(runs / "runs" / "d", "4" * 64, 0.7, signature="dlg|v:2")
+    with pytest.raises(InputError, match="measured in different ways, not comparable"):
+        ingest_outcomes(runs / "online.jsonl", runs / "map.yaml", runs / "history.csv")
+
+
+def test_two_scores_of_one_model_are_refused(runs: Path) -> None:
+    run(runs / "runs" / "d", "1" * 64, 0.7)
+    with pytest.raises(InputError, match="of one model differently; name one of them"):
+        ingest_outcomes(runs / "online.jsonl", runs / "map.yaml", runs / "history.csv")
 
 
 @pytest.mark.parametrize(

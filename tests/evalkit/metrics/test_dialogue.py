@@ -188,12 +188,13 @@ def test_handover_precision_recall_and_lateness() -> None:
     found = measure(turns, setup(names, turns=dict.fromkeys(names, 4)))
     assert value(found, "dialogue/handover_precision") == pytest.approx(2 / 4)
     assert value(found, "dialogue/handover_recall") == pytest.approx(2 / 4)
+    assert value(found, "dialogue/handover_rate") == pytest.approx(4 / 6)
     assert value(found, "dialogue/late_turns") == pytest.approx((0 + 2 + 0 + 2) / 4)
 
 
 def test_without_a_flow_there_is_no_handover_and_no_satisfaction() -> None:
     found = measure([turn("a", handover=None)], setup(["a"]))
-    for name in ("handover_precision", "handover_recall", "late_turns", "satisfaction"):
+    for name in ("handover_precision", "handover_recall", "handover_rate", "late_turns", "satisfaction"):
         item = found[f"dialogue/{name}", None, None]
         assert item.estimator is None and item.reason is not None and "the flow" in item.reason
 
@@ -224,6 +225,22 @@ def test_resolution_leaves_out_dialogues_that_need_a_human() -> None:
     assert value(found, "dialogue/resolution_rate") == pytest.approx(2 / 4)
     assert value(found, "dialogue/resolution_turns") == pytest.approx((3 + 2) / 2)
     assert found["dialogue/resolution_turns", None, None].details == {"unresolved": 2}
+
+
+def test_a_dialogue_that_ends_in_thanks_is_settled_by_the_turn_before() -> None:
+    polite = [ExpectationResult("handover", "forbidden", False, True)]
+    turns = [
+        *[
+            turn("good", turn_index=0, dialogue_turns=2),
+            turn("good", turn_index=1, dialogue_turns=2, expectations=polite),
+        ],
+        *[
+            turn("bad", dialogue_turns=2, passed=False),
+            turn("bad", turn_index=1, dialogue_turns=2, expectations=[]),
+        ],
+    ]
+    found = measure(turns, setup(["good", "bad"]))
+    assert value(found, "dialogue/resolution_rate") == pytest.approx(1 / 2)
 
 
 def test_reuse_is_over_the_prompt_tokens_after_the_first_turn() -> None:

@@ -1,6 +1,6 @@
 """Signatures change with what changes the numbers, and with nothing else."""
 
-from evalkit.metrics.signature import dialogue_signature, risk_signatures, text_signatures
+from evalkit.metrics.signature import dialogue_signatures, risk_signatures, text_signatures
 from evalkit.scenario.schema import Dialogues, Risk, Window
 
 WINDOW = Window(length=256, stride=128)
@@ -30,9 +30,16 @@ def test_risk():
 
 
 def test_dialogues():
-    def signature(flow="f" * 64, **changes):
-        return dialogue_signature(Dialogues(**{"include": ["a"], **changes}), flow)
+    def signature(flow="f" * 64, family="dialogue", **changes):
+        return dialogue_signatures(Dialogues(**{"include": ["a"], **changes}), flow)[family]
 
     assert signature() == "dlg|t:0|max:64|var:none|pop:sample|f:ffffffff|v:1"
     assert signature(variation=["typos", "paraphrase"]) == signature(variation=["paraphrase", "typos"])
     assert signature(None).endswith("|f:none|v:1")
+
+
+def test_the_costs_of_a_dialogue_stand_in_the_signature_of_its_cost_alone():
+    plain = dialogue_signatures(Dialogues(include=["a"]), None)
+    dear = dialogue_signatures(Dialogues(include=["a"], costs={"handover": 6}), None)
+    assert plain["dialogue"] == dear["dialogue"] and plain["dialogue_cost"] != dear["dialogue_cost"]
+    assert "|cost:none|" in plain["dialogue_cost"]

@@ -11,6 +11,7 @@ import pytest
 
 from evalkit.canonical import canonical_json
 from evalkit.errors import InputError
+from evalkit.report import write_reports
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.rescore import rescore
 from evalkit.runs.seal import read_seal_content, store_seal, write_seal
@@ -56,6 +57,11 @@ def test_a_signed_run_verifies_with_its_key_and_without_any(signed: RunFolder, k
     assert verify(signed) == []
     assert str(signed_state(signed, keys / "ours.pub", [])).startswith("valid, by key ")
     assert "not checked" in str(signed_state(signed, None, []))
+
+
+def test_the_reports_name_the_key(signed: RunFolder) -> None:
+    (page,) = write_reports(signed, ("html",)).values()
+    assert str(signer(signed)) in page.read_text()
 
 
 def test_an_unsigned_run_is_named(run: RunFolder, keys: Path) -> None:

@@ -88,6 +88,14 @@ def test_every_reference_becomes_an_absolute_path(make: Maker, monkeypatch: pyte
     assert loaded.source.line(("text", "data")) == 7
 
 
+def test_an_alias_as_baseline_is_kept_for_the_run_and_changes_no_digest(make: Maker) -> None:
+    named = load_scenario(make())
+    loaded = load_scenario(make(scenario=SCENARIO.replace("bundle: ../released", "alias: production")))
+    assert (loaded.baseline_alias, loaded.baseline, loaded.baseline_model) == ("production", None, None)
+    assert named.baseline_alias is None
+    assert loaded.digest == named.digest
+
+
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
@@ -120,6 +128,13 @@ def test_every_reference_becomes_an_absolute_path(make: Maker, monkeypatch: pyte
             r"scenario\.yaml:17: gate\.rules\.0\.metric: unknown metric .*did you",
         ),
         ("trials: 2", "trials: 0", r"scenario\.yaml:12: dialogues\.trials"),
+        (
+            "bundle: ../released",
+            "alias: production, bundle: x",
+            r"scenario\.yaml:5: baseline\.bundle: unknown key",
+        ),
+        ("bundle: ../released", "alias: ''", r"scenario\.yaml:5: baseline\.alias"),
+        ("bundle: bundles/candidate", "alias: production", r"scenario\.yaml:4: model\.alias: unknown key"),
     ],
 )
 def test_problems_name_file_line_and_field(make: Maker, old: str, new: str, problem: str) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evalkit.scenario.flow import HandoverPolicy
+from evalkit.scenario.flow import HandoverCosts, HandoverPolicy
 from sandbox.business.handover import HandoverRule, turn_failed
 from sandbox.domain import IntentGuess
 
@@ -85,3 +85,22 @@ def test_what_a_failed_turn_is(
     intent: IntentGuess | None, last: str | None, text: str, empty: bool, failed: bool
 ) -> None:
     assert turn_failed(intent, last, text, empty) is failed
+
+
+def test_doubt_speaks_for_a_person_the_more_the_greater_it_is() -> None:
+    policy = HandoverPolicy(confidence_below=0.6, threshold=0.5, reply={"en": "x"})
+    rule = HandoverRule.from_policy(policy)
+    sure, unsure, lost = (guess("balance", balance=share) for share in (0.7, 0.55, 0.2))
+    assert [rule.decide("x", one, 0).decided for one in (sure, unsure, lost)] == [False, False, True]
+    assert rule.decide("x", lost, 0).reason == "confidence:0.20"
+    assert rule.decide("x", unsure, 0).score == pytest.approx(0.45)
+
+
+def test_a_dear_miss_hands_over_sooner() -> None:
+    doubtful = guess("balance", balance=0.7, contact_human=0.3)
+    for missed, decided in ((1, False), (4, True)):
+        costs = HandoverCosts(needless=1, missed=missed)
+        rule = HandoverRule.from_policy(
+            HandoverPolicy(intents=["contact_human"], costs=costs, reply={"en": "x"})
+        )
+        assert rule.decide("x", doubtful, 0).decided is decided

@@ -3,12 +3,9 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import grpc
 import pytest
@@ -19,7 +16,6 @@ from grpc_status import rpc_status
 from evalkit.wire import sandbox_pb2 as wire
 from evalkit.wire import sandbox_pb2_grpc
 from tests.sandbox.processes import SERVICE, SERVING, SandboxProcess, eventually, status_of, turn_request
-from tests.sandbox.security.certificates import make_certificates
 from tests.sandbox.security.conftest import TOKENS, SecuredServer
 
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -218,31 +214,3 @@ def test_the_metrics_endpoint_speaks_prometheus_with_the_fields_usual_names(secu
     assert float(values["sandbox_active_sessions"]) >= 1
     assert float(values["sandbox_num_requests_waiting"]) == 0
     assert "bank-a" not in page and session not in page
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--tls-key=KEY"], "--tls-cert: is missing"),
-        (["--tls-cert=CERT"], "--tls-key: is missing"),
-        (["--client-ca=CERT"], "--tls-cert: is missing"),
-        (["--listen=0.0.0.0:0"], "--allow-plaintext"),
-        (["--tokens-file=KEY"], "--tokens-file: "),
-    ],
-)
-def test_s46_half_of_security_is_refused_with_one_line(
-    tiny_bundle: Path, tmp_path: Path, options: list[str], message: str
-) -> None:
-    files = make_certificates(tmp_path)
-    places = {"KEY": str(files.key), "CERT": str(files.cert)}
-    arguments = [re.sub("KEY|CERT", lambda match: places[match[0]], option) for option in options]
-    done = subprocess.run(
-        [sys.executable, "-m", "sandbox", "serve", str(tiny_bundle), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert message in done.stderr
-    assert done.stderr.count("\n") == 1
-    assert "PRIVATE" not in done.stderr

@@ -10,10 +10,22 @@ from trainer.planning.shapes import ModelShape
 
 GPT = {"activation": "gelu", "norm": "layernorm", "positions": "learned", "tied_head": True, "bias": True}
 QWEN_7B = ModelShape(
-    hidden_size=3584, layers=28, heads=28, kv_heads=4, intermediate_size=18944, vocab_size=152064, qkv_bias=True
+    hidden_size=3584,
+    layers=28,
+    heads=28,
+    kv_heads=4,
+    intermediate_size=18944,
+    vocab_size=152064,
+    qkv_bias=True,
 )
 QWEN_72B = ModelShape(
-    hidden_size=8192, layers=80, heads=64, kv_heads=8, intermediate_size=29568, vocab_size=152064, qkv_bias=True
+    hidden_size=8192,
+    layers=80,
+    heads=64,
+    kv_heads=8,
+    intermediate_size=29568,
+    vocab_size=152064,
+    qkv_bias=True,
 )
 LLAMA2_7B = ModelShape(hidden_size=4096, layers=32, heads=32, intermediate_size=11008, vocab_size=32000)
 GPT_52B = ModelShape(
@@ -54,7 +66,9 @@ def read_sweep(traces: Path, **where: str) -> list[Measurement]:
     """All rows, or those whose columns say so; a GPT's feed-forward width is four times its hidden size."""
     rows: list[Measurement] = []
     with sweep_file(traces).open() as stream:
-        wanted = [row for row in csv.DictReader(stream) if all(row[name] == value for name, value in where.items())]
+        wanted = [
+            row for row in csv.DictReader(stream) if all(row[name] == value for name, value in where.items())
+        ]
     for width in sorted({row["nhidden"] for row in wanted}):
         mapping = sweep_map(**{**where, "nhidden": width})
         rows += read_measurements(sweep_file(traces), mapping, {"intermediate_size": 4 * int(width)})
@@ -65,7 +79,8 @@ def logged_memory(traces: Path, name: str) -> dict[int, tuple[float, float]]:
     """stage → (allocated, max allocated) in MiB, of a log of 64 ranks with 4 ranks a stage."""
     text = (traces / "bigscience_train_logs" / name).read_text(errors="replace")
     found = re.findall(
-        r"\[Rank (\d+)\] \(after 1 iterations\) memory \(MB\) \| allocated: ([\d.]+) \| max allocated: ([\d.]+)", text
+        r"\[Rank (\d+)\] \(after 1 iterations\) memory \(MB\) \| allocated: ([\d.]+) \| max allocated: ([\d.]+)",
+        text,
     )
     return {int(rank) // 4: (float(allocated), float(peak)) for rank, allocated, peak in found}
 

@@ -8,6 +8,7 @@ from trainer.planning.activations import kept_bytes, saved_tensors
 from trainer.planning.memory import (
     communicators,
     fits,
+    hccl_buffer_advice_mib,
     kv_bytes_a_token,
     plan_inference,
     plan_stages,
@@ -29,7 +30,14 @@ def states_gib(shape, gradient_type, **strategy):
     return sum(state_bytes(training)) * total_parameters(shape) / cut / GIB
 
 
+QWEN3_SMALL = ModelShape(
+    hidden_size=1024, layers=28, heads=16, kv_heads=8, head_size=128, intermediate_size=3072, vocab_size=151936,
+    tied_head=True, qk_norm=True,
+)  # fmt: skip
+
+
 def test_published_parameter_counts():
+    assert total_parameters(QWEN3_SMALL) == 596_049_920
     assert total_parameters(QWEN_7B) == 7_615_616_512
     assert total_parameters(QWEN_72B) == 72_706_203_648
     assert total_parameters(LLAMA2_7B) == 6_738_415_616
@@ -50,7 +58,9 @@ def test_the_72b_example(kind, gib):
 
 @pytest.mark.parametrize(("zero", "gib"), [(0, 38.1), (1, 15.9)])
 def test_the_72b_example_a_rank(zero, gib):
-    assert states_gib(QWEN_72B, "fp32", data=8, model=8, pipeline=4, zero_stage=zero) == pytest.approx(gib, abs=0.05)
+    assert states_gib(QWEN_72B, "fp32", data=8, model=8, pipeline=4, zero_stage=zero) == pytest.approx(
+        gib, abs=0.05
+    )
 
 
 @pytest.mark.parametrize(("shape", "size"), [(LLAMA2_7B, 524_288), (QWEN_7B, 57_344), (QWEN_72B, 327_680)])
@@ -73,8 +83,13 @@ def test_gpt_activations_are_those_of_korthikanti(parts, sequence_parallel):
     scores = 5 * a * s / h
     expected = (34 + scores) / parts if sequence_parallel else 10 + (24 + scores) / parts
     assert kept_bytes(shape, training) == pytest.approx(s * b * h * expected)
-    for recompute, factor in (("selective", expected - scores / parts), ("full", 2 / (parts if sequence_parallel else 1))):
-        changed = training.model_copy(update={"strategy": strategy.model_copy(update={"recompute": recompute})})
+    for recompute, factor in (
+        ("selective", expected - scores / parts),
+        ("full", 2 / (parts if sequence_parallel else 1)),
+    ):
+        changed = training.model_copy(
+            update={"strategy": strategy.model_copy(update={"recompute": recompute})}
+        )
         assert kept_bytes(shape, changed) == pytest.approx(s * b * h * factor)
 
 
@@ -101,7 +116,10 @@ def test_hccl_buffers_are_two_a_communicator():
     assert communicators(strategy, QWEN_7B, DeviceMemory()) == 4
     stage = plan_training(QWEN_7B, Training(sequence_length=128, strategy=strategy), DeviceMemory())[0]
     assert stage.terms_mib["hccl_buffers"] == 2 * 200 * 4
-    assert "hccl_buffers" not in plan_training(QWEN_7B, Training(sequence_length=128), DeviceMemory())[0].terms_mib
+    assert (
+        "hccl_buffers"
+        not in plan_training(QWEN_7B, Training(sequence_length=128), DeviceMemory())[0].terms_mib
+    )
 
 
 def test_generation_holds_weights_and_cache():
@@ -113,7 +131,9 @@ def test_generation_holds_weights_and_cache():
 
 def test_only_the_fullest_stages_are_enough_where_stages_are_equal():
     training = Training(sequence_length=512, strategy=Strategy(pipeline=7, micro_batches=9))
-    every, some = (max(s.total_mib for s in plan(QWEN_7B, training, BARE)) for plan in (plan_training, plan_stages))
+    every, some = (
+        max(s.total_mib for s in plan(QWEN_7B, training, BARE)) for plan in (plan_training, plan_stages)
+    )
     assert every == some
 
 
@@ -132,10 +152,29 @@ def test_a_cut_that_cannot_be_is_refused_in_one_line(strategy, words):
 
 
 def test_the_verdict_knows_its_own_error():
-    assert fits(1024, 1, 0.05) == "too close" and fits(900, 1, 0.05) == "fits" and fits(1025, 1, 0.05) == "doesn't fit"
+    assert (
+        fits(1024, 1, 0.05) == "too close"
+        and fits(900, 1, 0.05) == "fits"
+        and fits(1025, 1, 0.05) == "doesn't fit"
+    )
 
 
 def test_layer_parameters_are_shared_but_for_norms_and_biases_behind_a_reduction():
     whole, half = layer_parameters(GPT_52B, 1), layer_parameters(GPT_52B, 2)
     kept_whole = 4 * 8192 + 2 * 8192
     assert half == (whole - kept_whole) / 2 + kept_whole
+
+
+def test_devices_that_share_a_generation_share_weights_and_cache():
+    one, four = (
+        plan_inference(LLAMA2_7B, Inference(model=parts, sequences=8, length=4096), BARE)[0]
+        for parts in (1, 4)
+    )
+    assert four.terms_mib["kv_cache"] == one.terms_mib["kv_cache"] / 4
+    assert four.terms_mib["parameters"] == pytest.approx(one.terms_mib["parameters"] / 4, rel=0.001)
+
+
+def test_the_vendors_advice_for_the_buffer():
+    """ceil(micro-batch · sequence · hidden · bytes / 2^20)."""
+    training = Training(sequence_length=10240, strategy=Strategy(model=2))
+    assert hccl_buffer_advice_mib(QWEN_7B, training) == 70

@@ -65,7 +65,9 @@ def test_mindspore_readings_of_qwen_7b(anchors, recompute):
 
 def test_the_misprinted_reading_is_noticed(anchors):
     """A peak with fragments below the one without: exactly one published row."""
-    used = next(row for row in anchors if row["id"] == "qwen7b_dryrun_norecompute" and "used" in row["measured_item"])
+    used = next(
+        row for row in anchors if row["id"] == "qwen7b_dryrun_norecompute" and "used" in row["measured_item"]
+    )
     log = next(row for row in anchors if row["id"] == "qwen7b_dryrun_norecompute_log")
     reading = check_reading(int(used["measured_MiB"]), int(log["measured_MiB"]))
     assert reading.actual_mib is None and "below" in reading.doubt
@@ -82,12 +84,19 @@ def test_the_readings_of_llama_175b_are_additive_in_layers_and_recomputation(anc
     communication = [1, 0, 0, 0, 0, 0, 0, 1, 1, 2, 1, 1, 2, 0, 0, 1]
     stages = [6, 9, 10, 11, 12, 13]
     measured = np.array(
-        [float(row["measured_MiB"]) for stage in stages for row in anchors if row["id"] == f"llama175b_stage{stage}"]
+        [
+            float(row["measured_MiB"])
+            for stage in stages
+            for row in anchors
+            if row["id"] == f"llama175b_stage{stage}"
+        ]
     )
     rows = []
     for stage in stages:
         layers, in_flight = 6 + offset[stage], 16 - stage
-        rows.append([layers, in_flight * layers, -in_flight * select[stage], -in_flight * communication[stage]])
+        rows.append(
+            [layers, in_flight * layers, -in_flight * select[stage], -in_flight * communication[stage]]
+        )
     amounts = np.array(rows, dtype=float)
     found, _, rank, _ = np.linalg.lstsq(amounts, measured, rcond=None)
     assert rank == 4 and (found > 0).all()

@@ -1,6 +1,6 @@
 """Recompute placement: exact against every combination, and consistent with the memory plan."""
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given, settings
@@ -28,7 +28,9 @@ def test_the_cheapest_choice_is_the_one_that_trying_all_finds(rows, wanted):
     choices = solve(found, 1.0)
     best = None
     for counts in product(*(range(item.layers + 1) for item in found)):
-        saved = sum(n * item.saved_bytes - (n > 0) * item.live_bytes for n, item in zip(counts, found, strict=True))
+        saved = sum(
+            n * item.saved_bytes - (n > 0) * item.live_bytes for n, item in zip(counts, found, strict=True)
+        )
         flop = sum(n * item.extra_flop for n, item in zip(counts, found, strict=True))
         if saved >= wanted and (best is None or flop < best):
             best = flop
@@ -46,7 +48,7 @@ def test_the_cheapest_choice_is_the_one_that_trying_all_finds(rows, wanted):
 @given(kinds)
 def test_on_the_frontier_more_bytes_cost_more(rows):
     choices = solve([Candidate(str(index), *row) for index, row in enumerate(rows)], 1.0)
-    for earlier, later in zip(choices, choices[1:], strict=False):
+    for earlier, later in pairwise(choices):
         assert earlier.saved_bytes < later.saved_bytes and earlier.extra_flop < later.extra_flop
 
 

@@ -86,3 +86,6 @@ def import_command(kind: str, source: Path, out: Path, as_json: bool) -> None:
     if found.weak:
         click.echo(f"  weak {len(found.weak)}: an agent that only echoes the user passes them")
     say(f"{out / ACCOUNT} names each of them")
+
+
+data_commands: tuple[click.Command, ...] = (import_command, ingest)
