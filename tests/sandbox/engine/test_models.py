@@ -98,7 +98,7 @@ def test_s37_logits_have_the_same_bits_in_every_batch_and_chunk(tiny_bundle: Pat
     bundle = load_bundle(tiny_bundle)
     model, shape = open_onnx(bundle, 32), kv_shape(bundle)
     assert isinstance(model, FusedModel)
-    assert model.is_exact(32)
+    assert model.is_exact()
     random = np.random.default_rng(2)
     ids = random.integers(0, bundle.model.vocab_size, 90).tolist()
     whole = filled(model, shape, 1)
