@@ -26,6 +26,7 @@ from sandbox.business.recipes import (
     Indices,
     Scored,
     choose,
+    fit_temperature,
 )
 from sandbox.business.satisfaction import DISSATISFIED_UP_TO
 
@@ -84,21 +85,10 @@ def _fit(
     with threadpool_limits(1):
         best, tried = choose(candidates, examples, quality)
         by_label = best.candidate.by_label
-        temperature = _temperature(best.scores, best.truth, none_of_these=by_label)
+        temperature = fit_temperature(best.scores, best.truth, none_of_these=by_label)
         probabilities = softmax(best.scores / temperature, none_of_these=by_label)
         measured = measure(best.labels, probabilities, best.truth)
         return _write(kind, best, tried, examples, data, out, rated, temperature, measured)
-
-
-def _temperature(scores: Float64, truth: Indices, *, none_of_these: bool) -> float:
-    """The divisor of the scores that makes the unseen labels most likely (Guo et al. 2017)."""
-    from scipy.optimize import minimize_scalar
-
-    def loss(log_temperature: float) -> float:
-        probabilities = softmax(scores / np.exp(log_temperature), none_of_these=none_of_these)
-        return float(-np.log(np.maximum(probabilities[np.arange(len(truth)), truth], 1e-300)).mean())
-
-    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
 
 
 def _macro_f1(labels: list[str], scores: Float64, truth: Indices) -> tuple[float, float]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from sandbox.business.examples import MIN_EXAMPLES, Example
 from sandbox.business.features import intent_features, satisfaction_features, word_features
+from sandbox.business.linear_model import softmax
 
 Float64 = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -148,3 +149,14 @@ def _unseen(
 
 def _taken(features: list[str]) -> list[str]:
     return features
+
+
+def fit_temperature(scores: Float64, truth: Indices, *, none_of_these: bool) -> float:
+    """The divisor of the scores that makes the unseen labels most likely (Guo et al. 2017)."""
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        probabilities = softmax(scores / np.exp(log_temperature), none_of_these=none_of_these)
+        return float(-np.log(np.maximum(probabilities[np.arange(len(truth)), truth], 1e-300)).mean())
+
+    return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
