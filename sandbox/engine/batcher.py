@@ -136,6 +136,8 @@ class Batcher:
             text=TextStream(self._tokenizer.decode, sampling.stop),
             arrived_ns=message.get("arrived_ns", time.perf_counter_ns()),
         )
+        if len(self._waiting) >= self._limits.max_waiting:
+            self._admit()  # of a burst, those who find a row don't wait
         if not prompt or not self._table.fits(turn.most_tokens):
             self._reject(
                 turn,

@@ -3,9 +3,15 @@
 import json
 import logging
 import sys
+from pathlib import Path
 
+import pytest
+
+from evalkit.wire import sandbox_pb2 as wire
 from sandbox.calls import Call, begin_call, end_call
 from sandbox.logs import JsonFormatter, TextFormatter
+from tests.sandbox.inprocess import PacedEngine, on_a_loop, served
+from tests.sandbox.processes import turn_request
 
 SAID = "-".join(("sword", "fish"))  # in no line of source
 
@@ -54,3 +60,23 @@ def test_text_quotes_what_could_break_or_fake_a_line() -> None:
     line = TextFormatter().format(record(fields={"code": "OK", "session_id": "a b=c\nd", "empty": ""}))
     assert line.endswith("call ended code=OK session_id='a b=c\\nd' empty=''")
     assert "\n" not in line
+
+
+@pytest.mark.parametrize("log_text", [False, True])
+def test_conversations_are_logged_only_on_request(
+    tiny_bundle: Path, caplog: pytest.LogCaptureFixture, log_text: bool
+) -> None:
+    caplog.set_level(logging.INFO, "sandbox")
+
+    async def test() -> None:
+        async with served(tiny_bundle, PacedEngine(text="reply "), log_text=log_text) as stub:
+            session = (await stub.OpenSession(wire.OpenSessionRequest())).session_id
+            await stub.Turn(turn_request(session, SAID))
+
+    on_a_loop(test)
+    (line,) = [
+        JsonFormatter().format(entry)
+        for entry in caplog.records
+        if entry.__dict__["fields"]["method"].endswith("/Turn")
+    ]
+    assert (SAID in line, "reply reply" in line) == (log_text, log_text)
