@@ -10,6 +10,7 @@ import pytest
 
 from evalkit.report.html import render_html
 from evalkit.report.junit import render_junit
+from evalkit.report.language import ENGLISH
 from evalkit.report.markdown import escape, render_markdown
 from evalkit.report.source import ReportSource
 from evalkit.report.view import ReportView, build_view
@@ -113,7 +114,7 @@ def test_a_rule_says_value_bound_threshold_and_what_to_do(view: ReportView) -> N
         "100 %",
     )
     assert rule.action.startswith("below 0.8")
-    assert "threshold 80 %" in rule.strip
+    assert rule.strip is not None and "threshold 80 %" in rule.strip.svg(ENGLISH)
 
 
 def test_demands_are_spelled_out(view: ReportView) -> None:
