@@ -3,11 +3,15 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+
+from markupsafe import escape
 
 from evalkit.metrics.context import DialogueSetup
 from evalkit.metrics.trials import Trial, group_trials, turn_failed
 from evalkit.report import numbers
 from evalkit.report.source import ReportSource
+from evalkit.report.text import visible
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import TurnRecord
 
@@ -17,6 +21,9 @@ MAX_PASSED = 8
 # Of one dialogue and one reply: enough to judge by, and the page stays small whatever a model says.
 MAX_TURNS = 30
 MAX_CHARACTERS = 1500
+# Of all dialogues together; the page's limit is 5 MB. The first one is shown whatever its size.
+MAX_BYTES = 3_000_000
+_BYTES_A_TURN = 2000
 
 _PLURAL = {"passed": "passed", "failed": "failed", "missing": "without result"}
 
@@ -104,6 +111,7 @@ def dialogue_section(source: ReportSource) -> DialogueSection | None:
             key=lambda key: (_dialogue_outcome(theirs.get(key, ())) != "passed", key),
         )
         shown += [_dialogue(key, ours[key], theirs.get(key, ()), outcome) for key in keys[:most]]
+    shown = _fitting(shown)
     counts = [
         (_PLURAL[name], list(outcomes.values()).count(name)) for name in ("failed", "missing", "passed")
     ]
@@ -113,6 +121,25 @@ def dialogue_section(source: ReportSource) -> DialogueSection | None:
         left_out=len(ours) - len(shown),
         has_baseline=bool(theirs),
     )
+
+
+def _fitting(dialogues: Sequence[DialogueView]) -> list[DialogueView]:
+    """The first ones, as many as the page holds."""
+    sizes = accumulate(_size(dialogue) for dialogue in dialogues)
+    fitting = sum(size <= MAX_BYTES for size in sizes)
+    return list(dialogues[: max(1, fitting)])
+
+
+def _size(dialogue: DialogueView) -> int:
+    """Bytes in the page: the texts as they are escaped, and the markup around each turn."""
+    texts = []
+    for turn in dialogue.turns:
+        texts += [turn.user, turn.baseline_user]
+        for reply in (turn.candidate, turn.baseline):
+            if reply is not None:
+                texts += [reply.text, reply.fault, *reply.facts, *(check.text for check in reply.checks)]
+    written = sum(len(escape(visible(text)).encode("utf-8", "replace")) for text in texts)
+    return written + _BYTES_A_TURN * len(dialogue.turns)
 
 
 def _trials(source: ReportSource, evidence: Evidence) -> dict[str, tuple[Trial, ...]] | None:

@@ -80,7 +80,7 @@ def _rule(rule: RuleView, say: Language) -> str:
         why.append(say(f"needs n {rule.needs}"))
     if rule.action:
         why.append(say(rule.action))
-    cells = [rule.name + warn, say(rule.demand), rule.value, rule.interval, rule.n, "; ".join(why)]
+    cells = [rule.name + warn, say(rule.demand), rule.value, rule.interval, rule.n, say("; ").join(why)]
     return f"| {_EMOJI[rule.outcome]} {say(rule.word)} | " + " | ".join(escape(cell) for cell in cells) + " |"
 
 

@@ -132,7 +132,9 @@ def _figure(source: ReportSource, metric: MetricResult) -> Figure:
         label=label,
         name=key_name(metric.name, metric.k, metric.slice),
         value=numbers.number(metric.value, metric.unit),
-        interval=numbers.interval(metric.interval, metric.unit) if metric.interval else metric.reason or "",
+        interval=numbers.interval(metric.interval, metric.unit)
+        if metric.interval
+        else metric.reason or str(metric.details.get("interval_reason") or ""),
         baseline=numbers.number(other.value, other.unit) if other else "",
         change=_change(source, metric),
     )

@@ -59,8 +59,7 @@ def rule_demand(rule: RuleVerdict) -> str:
     if rule.kind == "change":
         relative = "relative" in rule.condition
         allowed = -rule.threshold if rule.direction == "higher" else rule.threshold
-        unit = "relative change" if relative else rule.unit
-        shown = numbers.number(allowed, unit).removeprefix("+")
+        shown = numbers.change(allowed, relative=relative, unit=rule.unit).removeprefix("+")
         return f"{_CHANGE_NAMES[rule.condition]} {shown}"
     limit = "at most" if rule.direction == "lower" else "at least"
     return f"{limit} {numbers.number(rule.threshold, rule.unit)}"

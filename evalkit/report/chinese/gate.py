@@ -18,7 +18,7 @@ GATE: dict[str, str] = {
     "lower bound {bound} is {relation:t} {threshold}": "下界 {bound} {relation:t} {threshold}",
     "upper bound {bound} is exactly at the threshold": "上界 {bound} 恰好等于阈值",
     "lower bound {bound} is exactly at the threshold": "下界 {bound} 恰好等于阈值",
-    "{bad:t}, {good:t} is not: too few samples to decide": "{bad:t}，而{good:t}则不然：样本太少，无法判定",
+    "{bad:t}, {good:t} is not: too few samples to decide": "{bad:t}，而{good:t} 则不然：样本太少，无法判定",
     "upper bound {bound}": "上界 {bound}",
     "lower bound {bound}": "下界 {bound}",
     "above": "高于",

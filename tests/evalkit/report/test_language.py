@@ -4,7 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from evalkit.cli import cli
 from evalkit.errors import InputError
 from evalkit.metrics.registry import SPECS
 from evalkit.report.chinese import PHRASES
@@ -145,3 +147,14 @@ def test_a_text_with_fields_is_translated_inside() -> None:
 def test_another_language_is_refused() -> None:
     with pytest.raises(InputError, match="--lang fr: choose from en, zh"):
         language("fr")
+
+
+def test_the_command_writes_the_reports_again_in_chinese(tmp_path: Path) -> None:
+    models = [fake_run.random_evidence(3, texts=12, dialogues=10, worse=worse) for worse in (0.1, 0.0)]
+    run = fake_run.write_run(tmp_path / "run", review_run.RULES[:2], models[0], models[1])
+    arguments = ["report", str(run.path), "--lang", "zh", "--format", "html,markdown"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    for name in ("report.html", "report.md"):
+        assert "不通过" in (run.reports / name).read_text(encoding="utf-8")
+    assert CliRunner().invoke(cli, ["report", str(run.path), "--lang", "fr"]).exit_code == 2
