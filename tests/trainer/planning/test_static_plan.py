@@ -107,14 +107,6 @@ def test_other_files_are_refused_in_one_line(tmp_path, content):
         read_graph(tmp_path / "none.ir")
 
 
-def test_the_graph_of_an_exported_bundle(tiny_export):
-    """A MindIR with static shapes would give sizes; the dynamic one says which it doesn't know."""
-    graph = read_graph(tiny_export / "graphs" / "score.mindir")
-    plan = plan_graph(graph)
-    assert graph.parameters and plan.plain.resident_bytes > 16 * 1024
-    assert plan.plain.unknown
-
-
 @pytest.mark.slow
 def test_the_plan_by_formula_is_the_liveness_of_our_own_training_graph(tmp_path):
     """A row more, by both: within 5 %. What the tensors add up to unfreed, which the CPU backend keeps, is several times as much."""
