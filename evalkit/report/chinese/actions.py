@@ -42,6 +42,12 @@ ACTIONS: dict[str, str] = {
     "above 15 ms: look at intent, hand-over and satisfaction timings of the server.": "高于 15 ms：查看服务器的意图、转人工和满意度耗时。",
     "20 % above the baseline: look at the engine, batch shapes and the machine's load.": "高于基线 20 %：查看引擎、批次形状和机器负载。",
     "below 0.85: look at the attention window and the cache budget.": "低于 0.85：查看注意力窗口和缓存预算。",
+    "below 0.95: the model misses facts that stand in the same text; its training data lack such questions.": "低于 0.95：模型答不出同一文本中的事实；其训练数据缺少这类问题。",
+    "above 0.1: what is recalled in one turn is lost over several; look at the attention window and dropped turns.": "高于 0.1：单轮能记住的内容跨多轮就丢失；查看注意力窗口和被丢弃的轮次。",
+    "below 0.9: open the dialogues that fail this kind of expectation.": "低于 0.9：打开未满足这类期望的对话。",
+    "below 1: equal conversations got different replies though greedy decoding is promised; look at the server's sampling and its cache.": (
+        "低于 1：承诺了贪心解码，但相同的会话得到不同的回复；查看服务器的采样和缓存。"
+    ),
     "{metric} rises {alarm:t} under {perturbation}: the model depends on how texts are written; add such texts to the training data, the worst slice first.": (
         "{metric} 在 {perturbation} 下上升{alarm:t}：模型依赖文本的写法；把这类文本加入训练数据，最差切片优先。"
     ),

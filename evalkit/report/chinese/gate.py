@@ -9,6 +9,12 @@ GATE: dict[str, str] = {
     "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. Plan for at most {n} looks; add the named number of samples at once.": (
         "反复查看并非没有代价：每多看一次新样本，误判的概率就上升。请计划至多查看 {n} 次；把所需的样本一次加足。"
     ),
+    "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. This was look {look} of at most {n}; add the named number of samples at once.": (
+        "反复查看并非没有代价：每多看一次新样本，误判的概率就上升。这是第 {look} 次查看，至多 {n} 次；请把所需的样本一次加足。"
+    ),
+    "this is look {look} at this candidate under this policy, each at other samples; max_looks allows {n}": (
+        "这是在此策略下第 {look} 次查看此候选，每次样本不同；max_looks 允许 {n} 次"
+    ),
     "supply what the reason names, then measure and judge again": "补齐原因中所列的内容，然后重新测量和评判",
     "number of blocking rules times (1 - confidence), at most 1; it holds however the rules depend on each other and is reached only if every true value lies exactly at its threshold": (
         "阻断规则数乘以（1 − 置信度），至多为 1；无论规则之间如何相关都成立，只有当每个真值恰好等于阈值时才会达到"

@@ -1,5 +1,6 @@
 """Reports in Chinese: every phrase of ours is translated, data and names stay as they are."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -20,6 +21,23 @@ from tests.evalkit import fake_run
 from tests.evalkit.report import review_run
 
 TEMPLATE = Path(__file__).parents[3] / "evalkit" / "report" / "templates" / "report.html.j2"
+GATE_FOLDER = Path(__file__).parents[3] / "evalkit" / "gate"
+# Sentences whose fields hold words of the sentence: the runs below say them.
+PUT_TOGETHER = {
+    " and ",
+    "7 7 is 7 7",
+    "7 and 7",
+    "measured in different ways, not comparable: 7",
+    "could not be decided",
+    "ended in an error",
+    "7 of 7 blocking rules 7: 7",
+    "7 isn't in 7",
+    "7 is in 7 only for 7",
+    "7 stands 7 times in 7; once is right",
+    "7 of 7 7 of the 7 7; 7 allows a share of 7",
+    "7 7 is exactly at the threshold",
+    "the 7's run is partial; finish it with `evalkit resume`",
+}
 FIELD = re.compile(r"\{(\w+)(?::[tl])?\}")
 # What stays: numbers with their units, dotted names of the plan, a model's family, families of signatures.
 KEPT = re.compile(
@@ -87,6 +105,36 @@ def test_every_action_of_the_registry_is_translated() -> None:
     assert PHRASES.keys() >= {spec.action for spec in SPECS}
 
 
+@pytest.mark.parametrize("name", ["judge", "measurement"])
+def test_every_reason_of_the_judge_is_translated(name: str) -> None:
+    """Read from its source, so that a new reason can't be forgotten; fields are filled with a number."""
+    chinese = language("zh")
+    said = set(sentences(GATE_FOLDER / f"{name}.py")) - PUT_TOGETHER
+    assert len(said) > 5
+    assert not {text for text in said if chinese.translation(text) is None}
+
+
+def sentences(path: Path) -> list[str]:
+    """Texts of a module with at least three words of their own; docstrings left out."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            inside |= {id(part) for part in ast.walk(node) if part is not node}
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            inside.add(id(node.value))
+    found = []
+    for node in ast.walk(tree):
+        if id(node) in inside:
+            continue
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "7" for part in node.values]
+            found.append("".join(str(part) for part in parts))
+    return [text for text in found if text.count(" ") >= 2 and re.search("[a-z]{2,}", text)]
+
+
 def test_nothing_of_a_whole_run_stays_english(review: ReportSource, recorder: Recorder) -> None:
     sources = [
         review,
@@ -139,7 +187,16 @@ def test_junit_keeps_its_names_and_translates_its_messages(review: ReportSource)
 def test_a_text_with_fields_is_translated_inside() -> None:
     chinese = language("zh")
     assert chinese("no value: no text was scored") == "没有数值：没有文本被评分"
+    assert chinese("upper bound 0.9 is exactly at the threshold") == "上界 0.9 恰好等于阈值"
     assert chinese("2 of 3 blocking rules failed: a, b") == "3 条阻断规则中 2 条不通过：a, b"
+    ways = "measured in different ways, not comparable: ppl|v:1 and ppl|v:2"
+    assert chinese(ways) == "测量方式不同，不可比较：ppl|v:1 与 ppl|v:2"
+    partial = "the baseline's run is partial; finish it with `evalkit resume`"
+    assert chinese(partial) == "基线的运行不完整；请用 `evalkit resume` 完成"
+    errors = "7 of 90 dialogues of the candidate ended in an error; max_error_rate allows a share of 0.01"
+    assert chinese(errors) == "候选的 90 个对话中 7 个以错误告终；max_error_rate 允许的比例为 0.01"
+    undecided = "lower bound 0.8 is below 0.9, upper bound 0.95 is not: too few samples to decide"
+    assert chinese(undecided) == "下界 0.8 低于 0.9，而上界 0.95 则不然：样本太少，无法判定"
     assert chinese("a reason of somebody else's metric") == "a reason of somebody else's metric"
     assert ENGLISH("no text was scored") == "no text was scored"
 
