@@ -47,13 +47,16 @@ def review(tmp_path_factory: pytest.TempPathFactory) -> ReportSource:
     return review_run.source(tmp_path_factory.mktemp("review") / "run", texts=40, dialogues=30)
 
 
-@pytest.mark.parametrize("code", ["en", "zh"])
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    ("code", "dark", "width"),
+    [("en", False, 1280), ("en", True, 1280), ("zh", False, 1280), ("zh", True, 1280), ("en", False, 500)],
+    ids=["en-light", "en-dark", "zh-light", "zh-dark", "en-narrow"],
+)
 def test_axe_has_no_serious_finding(
-    axe: str, review: ReportSource, tmp_path: Path, code: str, dark: bool
+    axe: str, review: ReportSource, tmp_path: Path, code: str, dark: bool, width: int
 ) -> None:
     page = render_html(build_view(review), language(code))
-    flags = ["--virtual-time-budget=60000", "--window-size=1280,900"]
+    flags = ["--virtual-time-budget=60000", f"--window-size={width},900"]
     if dark:
         flags.append("--blink-settings=preferredColorScheme=0")
     # The checker's own text may hold the end of a script.
