@@ -1,7 +1,8 @@
 """Paired comparison of two models: both statistics under the same cluster weights, then their change."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,10 +18,11 @@ from evalkit.statistics.intervals import (
     MIN_CLUSTERS,
     PERCENTILE_CLUSTERS,
     Question,
+    Uncertainty,
     bootstrap_pivots,
     few_pivots,
     too_few,
-    uncertainty,
+    uncertainties,
 )
 
 ChangeKind = Literal["relative", "absolute"]
@@ -66,27 +68,64 @@ def paired_change(
         confidence: of the two-sided interval, and of each one-sided bound.
         seed: of the bootstrap.
     """
-    change = ChangeEstimator.build(candidate, baseline, kind)
-    value = change.value
-    base = PairedChange(
-        kind=kind,
-        value=value,
-        reason=None if value is not None else change.reason(),
-        candidate=change.candidate_value,
-        baseline=change.baseline_value,
-        n=change.n,
-        clusters=len(change.clusters),
-        only_candidate=len(candidate.clusters) - len(change.clusters),
-        only_baseline=len(baseline.clusters) - len(change.clusters),
-    )
-    if value is None:
-        return base
-    answer = uncertainty(Question(change, "cluster-bootstrap"), confidence=confidence, seed=seed)
+    return paired_changes([(candidate, baseline, kind)], confidence, seed)[0]
+
+
+def paired_changes(
+    asked: Sequence[tuple[Estimator, Estimator, ChangeKind]], confidence: float, seed: int
+) -> list[PairedChange]:
+    """Several changes at once; those over equally many clusters share one set of bootstrap weights.
+
+    Args:
+        asked: candidate, baseline and kind of each, as in `paired_change`.
+        confidence: of the two-sided intervals, and of each one-sided bound.
+        seed: of the bootstrap.
+    """
+    changes = [ChangeEstimator.build(*one) for one in asked]
+    # A value is a pass over all clusters: it is computed once.
+    values = [change.value for change in changes]
+    questions = [
+        Question(change, "cluster-bootstrap")
+        for change, value in zip(changes, values, strict=True)
+        if value is not None
+    ]
+    answers = iter(uncertainties(questions, confidence=confidence, seed=seed))
+    return [
+        _undefined_change(change) if value is None else _changed(change, value, next(answers), confidence)
+        for change, value in zip(changes, values, strict=True)
+    ]
+
+
+def _undefined_change(change: "ChangeEstimator") -> PairedChange:
+    return _described(change, None, change.reason())
+
+
+def _changed(change: "ChangeEstimator", value: float, answer: Uncertainty, confidence: float) -> PairedChange:
     interval, bounds, why = answer.interval, answer.bounds, answer.reason
     if interval is None and change.never_differ():
         interval, bounds, why = change.concordant(confidence, 2), change.concordant(confidence, 1), None
-    fields = {"interval": interval, "bounds": bounds, "interval_reason": why, "undefined": answer.undefined}
-    return PairedChange(**{**base.__dict__, **fields})
+    return replace(
+        _described(change, value, None),
+        interval=interval,
+        bounds=bounds,
+        interval_reason=why,
+        undefined=answer.undefined,
+    )
+
+
+def _described(change: "ChangeEstimator", value: float | None, reason: str | None) -> PairedChange:
+    common = len(change.clusters)
+    return PairedChange(
+        kind=change.kind,
+        value=value,
+        reason=reason,
+        candidate=change.candidate_value,
+        baseline=change.baseline_value,
+        n=change.n,
+        clusters=common,
+        only_candidate=len(change.candidate.clusters) - common,
+        only_baseline=len(change.baseline.clusters) - common,
+    )
 
 
 def bootstrap_test(candidate: Estimator, baseline: Estimator, seed: int) -> PairedTest:
