@@ -3,13 +3,14 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.intp]
 
 # How a metric gets its interval (see evalkit.statistics.intervals):
 # cluster-bootstrap: percentile from 30 clusters on, bootstrap-t from 10, none below.
@@ -76,6 +77,20 @@ class Proportion(Protocol):
 
     def outcomes(self) -> tuple[FloatArray, FloatArray]:
         """Successes and trials of each cluster, both of shape (clusters,)."""
+        ...
+
+
+@runtime_checkable
+class Groupable(Protocol):
+    """An estimator that can be cut down to groups of its clusters, for a bootstrap that draws groups."""
+
+    def grouped(self, groups: IndexArray, size: int) -> Estimator:
+        """The same statistic with each group as one cluster.
+
+        Args:
+            groups: of each cluster, shape (clusters,), from 0 to size - 1.
+            size: how many groups.
+        """
         ...
 
 
@@ -180,6 +195,15 @@ class RatioEstimator:
             return ratio
         return math.exp(ratio) if ratio <= _LOG_MAX else None
 
+    def grouped(self, groups: IndexArray, size: int) -> Self:
+        """See `Groupable`."""
+        return replace(
+            self,
+            clusters=group_names(size),
+            numerators=_sums(groups, self.numerators, size),
+            denominators=_sums(groups, self.denominators, size),
+        )
+
     def replicates(self, weights: FloatArray) -> FloatArray:
         """See `Estimator.replicates`; NaN where a replicate's denominator is zero."""
         numerators, denominators = weights @ self.numerators, weights @ self.denominators
@@ -243,7 +267,12 @@ class MappedEstimator(ABC):
         return mapped
 
 
-def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
+def group_names(size: int) -> tuple[str, ...]:
+    """Names of groups of clusters; nothing reads them but their number."""
+    return tuple(f"group-{number}" for number in range(size))
+
+
+def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], IndexArray]:
     """Who belongs to a cluster: sorted unique ids, and for each unit the index of its cluster.
 
     Every interval and every comparison asks this function, so that they agree on the independent units.
@@ -255,5 +284,5 @@ def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], npt.N
     )
 
 
-def _sums(index: npt.NDArray[np.intp], values: Sequence[float] | FloatArray, size: int) -> FloatArray:
+def _sums(index: IndexArray, values: Sequence[float] | FloatArray, size: int) -> FloatArray:
     return np.bincount(index, np.asarray(values, dtype=np.float64), size).astype(np.float64)

@@ -6,12 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from evalkit.metrics.estimators import Estimator, FloatArray, Proportion
+from evalkit.metrics.estimators import (
+    Estimator,
+    FloatArray,
+    Groupable,
+    IndexArray,
+    Proportion,
+    group_names,
+)
 from evalkit.metrics.result import Interval
 from evalkit.statistics.binomial import clopper_pearson
-from evalkit.statistics.bootstrap import replicate_all
+from evalkit.statistics.bootstrap import Spread, replicate_all
 from evalkit.statistics.discordance import PairedMethod, PairedTest
 from evalkit.statistics.intervals import (
     MAX_UNDEFINED_SHARE,
@@ -186,8 +192,8 @@ class ChangeEstimator:
     baseline: Estimator
     kind: ChangeKind
     clusters: tuple[str, ...]
-    candidate_columns: npt.NDArray[np.intp]
-    baseline_columns: npt.NDArray[np.intp]
+    candidate_columns: IndexArray
+    baseline_columns: IndexArray
 
     @classmethod
     def build(cls, candidate: Estimator, baseline: Estimator, kind: ChangeKind) -> "ChangeEstimator":
@@ -233,6 +239,29 @@ class ChangeEstimator:
                 return f"the {side}'s value isn't finite"
         return "the baseline is 0: a relative change is undefined; use max_increase or max_decrease"
 
+    def grouped(self, groups: IndexArray, size: int) -> Estimator:
+        """See `evalkit.metrics.estimators.Groupable`; what only one side has stays out, as ever."""
+        if not isinstance(self.candidate, Groupable) or not isinstance(self.baseline, Groupable):
+            return Spread(self, groups)
+
+        def side(estimator: Groupable, columns: IndexArray, count: int) -> Estimator:
+            if len(columns) == count:
+                return estimator.grouped(groups, size)
+            # Clusters that the other side lacks go into a group of their own, which is never drawn.
+            full = np.full(count, size, dtype=np.intp)
+            full[columns] = groups
+            return estimator.grouped(full, size + 1)
+
+        drawn = np.arange(size, dtype=np.intp)
+        return ChangeEstimator(
+            side(self.candidate, self.candidate_columns, len(self.candidate.clusters)),
+            side(self.baseline, self.baseline_columns, len(self.baseline.clusters)),
+            self.kind,
+            group_names(size),
+            drawn,
+            drawn,
+        )
+
     def replicates(self, weights: FloatArray) -> FloatArray:
         candidate = self._replicates_of(self.candidate, self.candidate_columns, weights)
         baseline = self._replicates_of(self.baseline, self.baseline_columns, weights)
@@ -262,7 +291,7 @@ class ChangeEstimator:
             most /= abs(self.baseline_value or 1.0)
         return Interval(-most, most, confidence, sides, "exact-binomial-no-discordant-cluster")
 
-    def _value_of(self, estimator: Estimator, columns: npt.NDArray[np.intp]) -> float | None:
+    def _value_of(self, estimator: Estimator, columns: IndexArray) -> float | None:
         if len(columns) == len(estimator.clusters):
             return estimator.value
         if not self.clusters:
@@ -272,9 +301,7 @@ class ChangeEstimator:
         return None if math.isnan(value) else value
 
     @staticmethod
-    def _replicates_of(
-        estimator: Estimator, columns: npt.NDArray[np.intp], weights: FloatArray
-    ) -> FloatArray:
+    def _replicates_of(estimator: Estimator, columns: IndexArray, weights: FloatArray) -> FloatArray:
         if len(columns) == len(estimator.clusters):
             return estimator.replicates(weights)
         full = np.zeros((len(weights), len(estimator.clusters)))
@@ -282,6 +309,6 @@ class ChangeEstimator:
         return estimator.replicates(full)
 
 
-def _columns(clusters: tuple[str, ...], common: tuple[str, ...]) -> npt.NDArray[np.intp]:
+def _columns(clusters: tuple[str, ...], common: tuple[str, ...]) -> IndexArray:
     position = {cluster: index for index, cluster in enumerate(clusters)}
     return np.array([position[cluster] for cluster in common], dtype=np.intp)
