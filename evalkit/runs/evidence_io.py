@@ -167,6 +167,11 @@ def turn_from_row(row: dict[str, Any]) -> TurnRecord:
     return TurnRecord(**row)
 
 
+def sample_schema() -> "pa.Schema":
+    """Columns of samples.parquet."""
+    return _schema(SampleRecord)
+
+
 def _is_plain(name: str) -> bool:
     return name in _INTEGERS or name in _FLOATS or name in _BOOLEANS or name in _TEXTS
 
