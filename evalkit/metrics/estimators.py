@@ -4,6 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -170,6 +171,26 @@ class RatioEstimator:
             transform, scale: see the class.
         """
         clusters, index = group_clusters(unit_clusters)
+        return cls.from_groups(clusters, index, numerators, denominators, transform, scale)
+
+    @classmethod
+    def from_groups(
+        cls,
+        clusters: tuple[str, ...],
+        index: IndexArray,
+        numerators: Sequence[float] | FloatArray,
+        denominators: Sequence[float] | FloatArray,
+        transform: Literal["identity", "exp"] = "identity",
+        scale: float = 1.0,
+    ) -> Self:
+        """Sum units whose clusters are known by their place.
+
+        Args:
+            clusters: sorted, unique, each with a unit.
+            index: of each unit's cluster.
+            numerators, denominators: of each unit.
+            transform, scale: see the class.
+        """
         size = len(clusters)
         return cls(
             clusters=clusters,
@@ -179,12 +200,12 @@ class RatioEstimator:
             scale=scale,
         )
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Units in the denominator."""
         return round(math.fsum(self.denominators))
 
-    @property
+    @cached_property
     def value(self) -> float | None:
         """The ratio of the exact sums; None where the denominator is zero or the result is beyond float64."""
         denominator = math.fsum(self.denominators)
@@ -265,6 +286,23 @@ class MappedEstimator(ABC):
         defined = ~np.isnan(values)
         mapped[defined] = self.map(values[defined])
         return mapped
+
+
+def chosen_clusters(
+    clusters: tuple[str, ...], index: IndexArray, used: IndexArray
+) -> tuple[tuple[str, ...], IndexArray]:
+    """`group_clusters` of some units only, from that of all of them.
+
+    Args:
+        clusters, index: of all units.
+        used: places of the units in question, rising.
+    """
+    if len(used) == len(index):
+        return clusters, index
+    places, chosen = np.unique(index[used], return_inverse=True)
+    if len(places) == len(clusters):
+        return clusters, index[used]
+    return tuple(clusters[place] for place in places.tolist()), chosen.astype(np.intp)
 
 
 def group_names(size: int) -> tuple[str, ...]:

@@ -197,6 +197,10 @@ class ChangeEstimator:
 
     @classmethod
     def build(cls, candidate: Estimator, baseline: Estimator, kind: ChangeKind) -> "ChangeEstimator":
+        if candidate.clusters == baseline.clusters:
+            common = candidate.clusters
+            every = np.arange(len(common), dtype=np.intp)
+            return cls(candidate, baseline, kind, common, every, every)
         common = tuple(sorted(set(candidate.clusters) & set(baseline.clusters)))
         return cls(
             candidate,
