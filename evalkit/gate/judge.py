@@ -78,8 +78,8 @@ def judge_rule(
     results: Results,
     comparison: Comparison | None,
     *,
-    first_release: bool = False,
-    look: int = 1,
+    first_release: bool,
+    look: int,
 ) -> RuleVerdict:
     """Decide one rule."""
     condition = Condition.of(rule)

@@ -317,6 +317,16 @@ def test_the_whole_verdict() -> None:
     ]
 
 
+def test_every_rule_keeps_its_place() -> None:
+    lost = {"metric": "bits_per_byte", "max": 2.0}
+    verdict = judge(results([FINE], EVIDENCE_ONE), None, policy([MAX, CHANGE, lost]), first_release=True)
+    assert [(rule.index, rule.outcome) for rule in verdict.rules] == [
+        (0, "PASS"),
+        (1, "NOT_APPLIED"),
+        (2, "INCONCLUSIVE"),
+    ]
+
+
 def test_a_warning_rule_that_is_open_warns_too() -> None:
     open_ = metric(TOKEN, 58, 50, 66)
     rules = [{"metric": "bits_per_byte", "max": 9.0}, {**MAX, "severity": "warn"}]
