@@ -24,8 +24,9 @@ demo-zh: bundles/candidate-zh/manifest.json scenarios/banking/flow/intent.skops
 	rm -rf runs/demo-zh
 	$(BIN)/evalkit run scenarios/banking_support_zh.yaml --out runs/demo-zh
 
+# Two workers that take whole files; each computes on one thread, so that they don't fight over the cores.
 test: lint
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile
 
 test-slow: $(DEV)
 	$(BIN)/pytest -m slow

@@ -10,6 +10,7 @@ from evalkit.data_cli import data_commands
 from evalkit.errors import ExitCode, InputError
 from evalkit.output import exit_code, print_json, show_outcome, show_rules
 from evalkit.registry_cli import mlflow_target, registry_commands, tell_mlflow
+from evalkit.replay.access import Access, sandbox_options
 from evalkit.seal_cli import seal_commands
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ def cli() -> None:
 @click.option("--model", type=_PATH, help="Bundle to measure, instead of the scenario's.")
 @click.option("--baseline", metavar="BUNDLE|alias:NAME", help="Compare with it, instead of the scenario's.")
 @click.option("--out", type=_PATH, help="Run folder to create  [default: runs/NAME-TIME].")
-@click.option(
-    "--sandbox", metavar="ADDR", help="Replay the candidate's dialogues against this running sandbox."
-)
+@sandbox_options
 @click.option("--tokens", is_flag=True, help="Keep per-token statistics (tokens.parquet).")
 @_BACKEND
 @_NO_CACHE
@@ -58,6 +57,7 @@ def run_command(
     baseline: str | None,
     out: Path | None,
     sandbox: str | None,
+    sandbox_access: Access,
     tokens: bool,
     backend: "BackendName",
     no_cache: bool,
@@ -79,6 +79,7 @@ def run_command(
         baseline_alias=alias,
         out=out,
         sandbox_address=sandbox,
+        sandbox_access=sandbox_access,
         keep_tokens=tokens,
         backend=backend,
         use_cache=not no_cache,
@@ -93,18 +94,16 @@ def run_command(
 
 @cli.command()
 @click.argument("run_folder", metavar="RUN", type=_PATH)
-@click.option(
-    "--sandbox", metavar="ADDR", help="Replay the candidate's dialogues against this running sandbox."
-)
+@sandbox_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def resume(run_folder: Path, sandbox: str | None, as_json: bool) -> int:
+def resume(run_folder: Path, sandbox: str | None, sandbox_access: Access, as_json: bool) -> int:
     """Finish an interrupted run; refused if model, data, flow or code changed."""
     from evalkit.runs.folder import RunFolder
     from evalkit.runs.recording import record_run
     from evalkit.runs.resume import resume_run
 
     with progress_bars() as progress:
-        outcome = resume_run(RunFolder(run_folder), progress, sandbox)
+        outcome = resume_run(RunFolder(run_folder), progress, sandbox, sandbox_access)
     record_run(outcome.folder)
     return show_outcome(outcome, as_json)
 

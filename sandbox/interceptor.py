@@ -5,6 +5,7 @@ be read has a status of ours, and a cancel always arrives inside its own corouti
 reader, and closes the handler's generator at once.
 """
 
+import asyncio
 import logging
 import re
 import secrets
@@ -18,10 +19,13 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from sandbox.calls import REQUEST_ID_KEY, Call, Context, begin_call, end_call
-from sandbox.errors import InvalidRequestError
+from sandbox.errors import DeadlinePassedError, InvalidRequestError
 from sandbox.status import errors_as_status
 
 log = logging.getLogger(__name__)
+
+# gRPC holds some 64 KiB for a reader that doesn't read; then a write waits. A call whose write waits for so long ends.
+READER_PATIENCE_S = 60.0
 
 HEALTH_PREFIX = "/grpc.health.v1.Health/"
 
@@ -42,7 +46,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
     """Gives each call its id, checks who calls, and reports its end."""
 
     def __init__(
-        self, authenticate: Callable[[Context], Awaitable[str]] | None, observer: CallObserver
+        self,
+        authenticate: Callable[[Context], Awaitable[str]] | None,
+        observer: CallObserver,
+        reader_patience_s: float = READER_PATIENCE_S,
     ) -> None:
         """Put the parts together.
 
@@ -50,9 +57,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
             authenticate: returns the caller's tenant or ends the call; None lets everybody in. Health is always
                 answered: probes carry no token.
             observer: counts calls.
+            reader_patience_s: how long a stream waits for its reader.
         """
         self._authenticate = authenticate
         self._observer = observer
+        self._reader_patience_s = reader_patience_s
 
     async def intercept_service(
         self,
@@ -89,11 +98,36 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
                 if not isinstance(responses, AsyncGenerator):
                     await responses
                     return
-                async with aclosing(responses):
-                    async for response in responses:
-                        await context.write(response)
+                async with errors_as_status(context):
+                    await self._write_all(responses, context)
 
         return run
+
+    async def _write_all(self, responses: AsyncGenerator[Any, None], context: Context) -> None:
+        """Write the messages of a stream; where nobody reads them, end the handler's work and wait without it.
+
+        The write itself can't be taken back: as long as it is under way gRPC sends no status.
+        """
+        loop = asyncio.get_running_loop()
+        given_up: list[asyncio.Task[None]] = []
+
+        def give_up() -> None:
+            given_up.append(loop.create_task(_close(responses)))
+
+        async with aclosing(responses):
+            async for response in responses:
+                timer = loop.call_later(self._reader_patience_s, give_up)
+                try:
+                    await context.write(response)
+                finally:
+                    timer.cancel()
+                    if given_up:
+                        await given_up[0]
+                if given_up:
+                    raise DeadlinePassedError(
+                        f"nobody read the stream for {self._reader_patience_s:g} s; read it, or send the turn again later",
+                        reason="READER_TOO_SLOW",
+                    )
 
     async def _received(self, call: Call, context: Context, handler: Any, request: Any) -> Any:
         """The request as a message, once it's known who sent it."""
@@ -125,6 +159,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
             self._observer.call_ended(call, code, seconds)
             _log_end(call, code, seconds)
             end_call(token)
+
+
+async def _close(responses: AsyncGenerator[Any, None]) -> None:
+    await responses.aclose()
 
 
 def _ended_with(context: Context) -> grpc.StatusCode:

@@ -190,10 +190,14 @@ class _PrometheusTurn:
             return
         if piece.token_ids or (piece.text and piece.reply is None):
             now_ns = time.perf_counter_ns()
-            metrics = self._metrics
-            (metrics.inter_token if self._begun else metrics.first_token).observe(
-                (now_ns - self._last_ns) / 1e9
-            )
+            waited_s = (now_ns - self._last_ns) / 1e9
+            tokens = max(1, len(piece.token_ids))
+            if not self._begun:
+                self._metrics.first_token.observe(waited_s)
+                tokens, waited_s = tokens - 1, 0.0
+            # Tokens that came together share the time since the piece before.
+            for _ in range(tokens):
+                self._metrics.inter_token.observe(waited_s / tokens)
             self._begun, self._last_ns = True, now_ns
         if piece.reply is not None:
             self._metrics.turn_ended(piece.reply)

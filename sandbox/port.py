@@ -21,7 +21,9 @@ def make_server(limits: Limits, interceptors: Sequence[Any]) -> grpc.aio.Server:
         # Otherwise a second server could bind the same port and take half of the calls.
         ("grpc.so_reuseport", 0),
     ]
-    return grpc.aio.server(interceptors=list(interceptors), options=options)
+    # A turn or a control call a session, and watchers; beyond that gRPC itself refuses with RESOURCE_EXHAUSTED.
+    calls = 4 * limits.max_sessions + 256
+    return grpc.aio.server(interceptors=list(interceptors), options=options, maximum_concurrent_rpcs=calls)
 
 
 def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentials | None) -> str:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import grpc
+import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2 as details
@@ -58,6 +59,8 @@ async def errors_as_status(context: Context) -> AsyncIterator[None]:
         if call is not None:
             call.reason = error.reason
         await _abort(context, _code_of(error), str(error), _details_of(error))
+    except grpc.aio.BaseError:
+        raise  # the call has its status already, or nobody is there to get one
     except Exception:
         # A fault of ours: the log gets the traceback, the caller gets an end of the call but none of our insides.
         log.exception("a call failed")

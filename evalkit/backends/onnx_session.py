@@ -36,13 +36,15 @@ def open_session(file: Path, threads: int | None = None) -> Any:
 def open_rewritten(model: "ModelProto", file: Path, threads: int) -> Any:
     """Open a session on a graph that was read from `file`, checked, and rewritten here.
 
+    Its threads sleep while they have nothing to do, for it shares the processor with a server.
+
     Raises:
         InputError: ONNX Runtime isn't installed, or the graph can't be loaded.
     """
-    return _open(model.SerializeToString(), file, threads)
+    return _open(model.SerializeToString(), file, threads, spin=False)
 
 
-def _open(source: str | bytes, file: Path, threads: int) -> Any:
+def _open(source: str | bytes, file: Path, threads: int, spin: bool = True) -> Any:
     try:
         import onnxruntime
     except ImportError:
@@ -53,6 +55,7 @@ def _open(source: str | bytes, file: Path, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = _ERROR
+    options.add_session_config_entry("session.intra_op.allow_spinning", "1" if spin else "0")
     # Not session.set_denormal_as_zero: it changes the floating-point mode of this whole process, ours and the caller's.
     try:
         return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])

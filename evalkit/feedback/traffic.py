@@ -90,11 +90,12 @@ def ingest_traffic(path: Path, map_path: Path, out: Path) -> Ingested:
     found = _Collected()
     # The order of digests is as good as chance, and the same for every ingest of one log.
     order = sorted(log.conversations.values(), key=lambda one: sha256_text(f"{spec.seed}:{one.key}"))
-    for conversation in order:
+    # Numbers in place of the log's ids, which may be personal: the hash of a short id can be guessed.
+    for number, conversation in enumerate(order):
         masker = Masker(rules)
-        _add_texts(conversation, spec, masker, found)
+        _add_texts(conversation, number, spec, masker, found)
         if len(found.checked) + len(found.to_complete) < spec.dialogues:
-            _add_dialogue(conversation, masker, found)
+            _add_dialogue(conversation, number, masker, found)
         else:
             found.left_out["beyond `dialogues` of the mapping"] += 1
         found.masked.update(place.kind for one in conversation.messages for place in rules.find(one.text))
@@ -135,15 +136,17 @@ def _rules(spec: TrafficMap, source: YamlSource) -> MaskRules:
     return MaskRules(names, patterns)
 
 
-def _add_texts(conversation: Conversation, spec: TrafficMap, masker: Masker, found: _Collected) -> None:
-    cluster = "c-" + sha256_text(conversation.key)[:16]
+def _add_texts(
+    conversation: Conversation, number: int, spec: TrafficMap, masker: Masker, found: _Collected
+) -> None:
+    cluster = f"c{number:06}"
     for index, message in enumerate(conversation.messages):
         if message.role == spec.target:
             text = masker.plain(message.text)
             found.texts.append({"id": f"{cluster}-{index}", "text": text, "cluster": cluster})
 
 
-def _add_dialogue(conversation: Conversation, masker: Masker, found: _Collected) -> None:
+def _add_dialogue(conversation: Conversation, number: int, masker: Masker, found: _Collected) -> None:
     """The conversation as a dialogue: facts for what was masked, recall probes where the reply repeated it."""
     if has_braces(*(message.text for message in conversation.messages)):
         found.left_out["a text holds {...}, which a dialogue file reads as a fact"] += 1
@@ -173,7 +176,7 @@ def _add_dialogue(conversation: Conversation, masker: Masker, found: _Collected)
         turns.append(turn)
     used = set().union(*(_facts_in(turn["user"]) | _facts_in(turn["gold"]) for turn in turns))
     content = {
-        "id": "traffic_" + sha256_text(conversation.key)[:16],
+        "id": f"traffic_{number:06}",
         "locale": conversation.locale,
         "facts": {fact: value for fact, value in masker.stand_ins.items() if fact in used},
         "tags": ["traffic"],

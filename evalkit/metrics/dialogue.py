@@ -174,7 +174,7 @@ def _satisfaction(view: _View) -> NamedEstimator:
 
 
 def _resolution(view: _View) -> list[NamedEstimator]:
-    """Matters settled without a human: the last turn (and the dialogue's own rules) hold, nobody took over.
+    """Matters settled without a human, see `evalkit.metrics.dialogue_cost.settled`.
 
     Dialogues that need a hand-over aren't the model's to settle and stay out. Turns are counted over settled
     ones.

@@ -5,11 +5,22 @@ from collections.abc import Mapping
 from evalkit.metrics.trials import Trial
 from evalkit.runs.records import TurnRecord
 
+# Expectations that only an answer can hold; the others hold of a reply that says nothing, too.
+_ANSWERS = frozenset({"contains", "matches", "slots", "recalls", "order"})
+
 
 def settled(trial: Trial) -> bool:
-    """Whether the matter was settled without a human: the last turn (and the dialogue's own rules) hold, nobody took over."""
+    """Whether the matter was settled without a human.
+
+    The last turn holds with the dialogue's own rules, so does the last one that an answer was expected of (a dialogue may
+    end in thanks), and nobody took over.
+    """
     last = trial.turns[-1]
-    return last.status == "ok" and not handed_over(trial) and all(item.passed for item in last.expectations)
+    if last.status != "ok" or handed_over(trial):
+        return False
+    asked = (turn for turn in reversed(trial.turns) if any(one.kind in _ANSWERS for one in turn.expectations))
+    decisive = next(asked, last)
+    return all(item.passed for turn in (decisive, last) for item in turn.expectations)
 
 
 def handed_over(trial: Trial) -> bool:

@@ -7,7 +7,8 @@ from typing import Any
 
 import grpc
 
-from evalkit.replay.channel import MAX_MESSAGE_BYTES, Access, open_channel
+from evalkit.replay.access import Access
+from evalkit.replay.channel import MAX_MESSAGE_BYTES, open_channel
 from evalkit.replay.faults import FaultDetails, FieldViolation, SandboxError, called, fault_of
 from evalkit.replay.replies import (
     Sampling,

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from evalkit.metrics.context import DialogueSetup
 from evalkit.metrics.trials import Trial, group_trials, turn_failed
 from evalkit.report import numbers
 from evalkit.report.source import ReportSource
@@ -70,6 +71,17 @@ class DialogueSection:
     counts: tuple[tuple[str, int], ...]
     left_out: int
     has_baseline: bool
+
+
+def predictor_notice(dialogues: DialogueSetup) -> str:
+    """What the predicted satisfaction stands on."""
+    data = {"generated": "generated examples, not from people's ratings", "rated": "people's ratings"}
+    learnt = data.get(dialogues.satisfaction_data or "", "examples of unknown origin")
+    error = "its error isn't known and isn't in the interval"
+    if dialogues.satisfaction_error is not None:
+        points = numbers.number(dialogues.satisfaction_error, None)
+        error = f"its mean absolute error of {points} points widens the interval"
+    return f"Satisfaction is predicted by a model that learnt from {learnt}; {error}."
 
 
 def dialogue_section(source: ReportSource) -> DialogueSection | None:

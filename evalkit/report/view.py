@@ -7,7 +7,7 @@ from typing import Any
 from evalkit.report import numbers
 from evalkit.report.changes import ChangeBlock, change_blocks, change_view, key_name
 from evalkit.report.conservation import conservation_sentence
-from evalkit.report.dialogues import DialogueSection, dialogue_section
+from evalkit.report.dialogues import DialogueSection, dialogue_section, predictor_notice
 from evalkit.report.metrics import Figure, MetricSection, figures, sections
 from evalkit.report.promotions import forced_notices, promotion_sentences
 from evalkit.report.reliability import ReliabilityCurve, reliability_curves
@@ -179,15 +179,13 @@ def _notices(source: ReportSource) -> Iterator[str]:
     drift = drift_notice(source.results.metrics)
     if drift is not None:
         yield drift
-    dialogues = source.context.dialogues
-    if dialogues is not None and dialogues.satisfaction_error is not None:
-        error = numbers.number(dialogues.satisfaction_error, None)
-        data = {"generated": "generated examples, not from people's ratings", "rated": "people's ratings"}
-        learnt = data.get(dialogues.satisfaction_data or "", "examples of unknown origin")
-        yield (
-            f"Satisfaction is predicted by a model that learnt from {learnt}; its mean absolute error of {error} points "
-            "widens the interval."
-        )
+    predicted = any(
+        one.name == "dialogue/satisfaction" and one.value is not None for one in source.results.metrics
+    )
+    if source.context.dialogues is not None and (
+        predicted or source.context.dialogues.satisfaction_error is not None
+    ):
+        yield predictor_notice(source.context.dialogues)
 
 
 def _unwatched_regressions(source: ReportSource) -> Iterator[str]:

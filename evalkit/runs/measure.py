@@ -16,6 +16,7 @@ from evalkit.bundle import Bundle
 from evalkit.cache.backend import cached_backend
 from evalkit.console import Progress, say
 from evalkit.errors import InputError
+from evalkit.replay.access import Access
 from evalkit.runs.completeness import check_whole
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import in_order, read_evidence, write_evidence
@@ -43,6 +44,7 @@ def measure(
     progress: Progress,
     *,
     sandbox_address: str | None,
+    sandbox_access: Access,
     keep_tokens: bool,
     keep_logits: bool,
     cache_run_id: str | None,
@@ -55,6 +57,7 @@ def measure(
         folder: the run folder; journals lie there while the work goes on.
         progress: shows the work.
         sandbox_address: of a running sandbox that `check_sandbox` accepted; None: one is started for this model.
+        sandbox_access: TLS and token for it.
         keep_tokens, keep_logits: write tokens.parquet, logits.parquet too.
         cache_run_id: name of this run in the result cache; None: the cache is neither read nor written.
 
@@ -72,7 +75,7 @@ def measure(
         if keep_tokens:
             _forget_texts_without_tokens(done)
         _score(setup, model, done, progress, journals, keep_tokens, cache_run_id)
-        _replay(setup, model, done, progress, sandbox_address, journals.turns)
+        _replay(setup, model, done, progress, sandbox_address, sandbox_access, journals.turns)
         evidence = in_order(done.samples.values(), done.turns.values())
         check_whole(setup, evidence, folder.evidence(model.side))
         if keep_tokens:
@@ -221,7 +224,7 @@ def _open_backend(
     return cached_backend(setup.backend, measured, cache_run_id, lambda line: say(f"{model.side}: {line}"))
 
 
-def check_sandbox(setup: RunSetup, address: str) -> None:
+def check_sandbox(setup: RunSetup, address: str, access: Access = Access()) -> None:  # noqa: B008
     """Refuse a running sandbox that serves something else than the candidate, before anything is measured.
 
     Raises:
@@ -235,7 +238,7 @@ def check_sandbox(setup: RunSetup, address: str) -> None:
     if not (host and colon and port.isdigit() and int(port) < 1 << 16):
         raise InputError(f"--sandbox {address}: HOST:PORT is needed, as `sandbox serve` prints it")
     candidate, flow = setup.models[0], setup.loaded.flow
-    with SandboxClient(address) as client:
+    with SandboxClient(address, access) as client:
         check_server(
             client.describe(),
             _replay_settings(setup),
@@ -265,6 +268,7 @@ def _replay(
     done: JournalContent,
     progress: Progress,
     sandbox_address: str | None,
+    sandbox_access: Access,
     turns: Path,
 ) -> None:
     loaded = setup.loaded
@@ -282,8 +286,8 @@ def _replay(
     task = progress.start(f"{model.side}: dialogues", len(dialogues) * settings.trials)
     progress.advance(task, len(finished))
 
-    def replay(address: str) -> None:
-        with SandboxClient(address) as client, Journal(turns) as journal:
+    def replay(address: str, access: Access) -> None:
+        with SandboxClient(address, access) as client, Journal(turns) as journal:
 
             def keep(trial: list[TurnRecord]) -> None:
                 journal.append(trial)
@@ -294,13 +298,13 @@ def _replay(
 
     if sandbox_address is not None:
         # Again, for a resumed run comes here without the check before a new one, and only if dialogues are missing.
-        check_sandbox(setup, sandbox_address)
-        replay(sandbox_address)
+        check_sandbox(setup, sandbox_address, sandbox_access)
+        replay(sandbox_address, sandbox_access)
     else:
         assert isinstance(model.model, Bundle | ServedModel)  # `prepare` refuses the others
         served = model.model.path if isinstance(model.model, Bundle) else model.model.ref
         with sandbox_process(served, None if loaded.flow is None else loaded.flow.path) as server:
-            replay(server.address)
+            replay(server.address, Access())
 
 
 def _finished_trials(done: JournalContent) -> "set[TrialId]":

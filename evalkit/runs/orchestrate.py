@@ -17,6 +17,7 @@ from evalkit.gate.judge import judge
 from evalkit.gate.policy import check_policy, policy_digest
 from evalkit.gate.verdict import Verdict
 from evalkit.metrics.references import trusted_modules
+from evalkit.replay.access import Access
 from evalkit.report import write_reports
 from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.folder import RunFolder
@@ -49,6 +50,7 @@ class RunRequest:
         baseline_alias: an alias of the registry that overrules it likewise.
         out: the run folder to create; None: one under runs/.
         sandbox_address: of a sandbox that serves the candidate already.
+        sandbox_access: TLS and token for it.
         keep_tokens, keep_logits: write per-token statistics, raw logits.
         backend: what scores the bundles' graphs.
         use_cache: read scores from the result cache, and keep new ones there.
@@ -60,6 +62,7 @@ class RunRequest:
     baseline_alias: str | None = None
     out: Path | None = None
     sandbox_address: str | None = None
+    sandbox_access: Access = Access()  # noqa: RUF009
     keep_tokens: bool = False
     keep_logits: bool = False
     backend: BackendName = DEFAULT
@@ -101,7 +104,7 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
         candidate, baseline = _models(request)
         setup = prepare(loaded, candidate, baseline, request.backend)
         if request.sandbox_address is not None:
-            check_sandbox(setup, request.sandbox_address)
+            check_sandbox(setup, request.sandbox_address, request.sandbox_access)
         if request.keep_logits:
             check_logits(setup)
         check_endpoints(setup)
@@ -120,7 +123,9 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
         plan = build_plan(setup, inputs, run_id=run_id, created=now_utc(), look=look)
         write_json_atomic(folder.plan, plan)
         with resumable(folder), trusted_modules(loaded.additions.modules):
-            return complete_run(folder, plan, setup, progress, request.sandbox_address)
+            return complete_run(
+                folder, plan, setup, progress, request.sandbox_address, request.sandbox_access
+            )
 
 
 def complete_run(
@@ -129,6 +134,7 @@ def complete_run(
     setup: RunSetup,
     progress: Progress,
     sandbox_address: str | None,
+    sandbox_access: Access = Access(),  # noqa: B008
 ) -> RunOutcome:
     """Measure what isn't measured yet of a planned run, derive, seal, judge and report.
 
@@ -138,6 +144,7 @@ def complete_run(
         setup: that the plan was made of.
         progress: shows the work.
         sandbox_address: of a running sandbox for the candidate; None: one is started.
+        sandbox_access: TLS and token for it.
     """
     evidence = [
         measure(
@@ -146,6 +153,7 @@ def complete_run(
             folder,
             progress,
             sandbox_address=sandbox_address if model.side == "candidate" else None,
+            sandbox_access=sandbox_access,
             keep_tokens=plan["inputs"]["keep_tokens"],
             keep_logits=plan["inputs"]["keep_logits"],
             cache_run_id=plan["run_id"] if plan["inputs"]["use_cache"] else None,

@@ -94,6 +94,8 @@ class _Counter:
         if rule.metric == "dialogue/handover_recall":
             needing = [item for item in own if item.handover_window is not None]
             return Units(len(needing), "dialogues that need a hand-over", outcomes=True)
+        if rule.metric == "dialogue/handover_rate":
+            return Units(len(own), "dialogues", outcomes=True)
         if rule.metric == "dialogue/resolution_rate":
             settled = [item for item in own if item.handover_window is None]
             return Units(len(settled), "dialogues that need no hand-over", outcomes=True)

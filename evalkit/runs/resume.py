@@ -11,6 +11,7 @@ from evalkit.bundle import load_bundle
 from evalkit.console import Progress
 from evalkit.errors import InputError
 from evalkit.metrics.references import trusted_modules
+from evalkit.replay.access import Access
 from evalkit.runs.derive import derive
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.interruption import resumable, terminable
@@ -35,7 +36,12 @@ _FREE_MACHINE = "environment.machine.cpus"
 _SHOWN = 3
 
 
-def resume_run(folder: RunFolder, progress: Progress, sandbox_address: str | None = None) -> RunOutcome:
+def resume_run(
+    folder: RunFolder,
+    progress: Progress,
+    sandbox_address: str | None = None,
+    sandbox_access: Access = Access(),  # noqa: B008
+) -> RunOutcome:
     """Finish a run.
 
     Texts, decisions and dialogue trials that the journals hold are kept; the rest is measured, and every number equals
@@ -46,6 +52,7 @@ def resume_run(folder: RunFolder, progress: Progress, sandbox_address: str | Non
         folder: of a run that was interrupted.
         progress: shows the work.
         sandbox_address: of a running sandbox for the candidate; None: the one that the run was begun with, if any.
+        sandbox_access: TLS and token for it; the plan keeps neither.
 
     Raises:
         InputError: model, data, flow, scenario or code aren't those of the plan (each is named); evidence is damaged.
@@ -62,7 +69,12 @@ def resume_run(folder: RunFolder, progress: Progress, sandbox_address: str | Non
         setup = _same_setup(folder, plan)
         with trusted_modules(setup.loaded.additions.modules):
             return complete_run(
-                folder, plan, setup, progress, sandbox_address or _inputs(folder, plan)["sandbox"]
+                folder,
+                plan,
+                setup,
+                progress,
+                sandbox_address or _inputs(folder, plan)["sandbox"],
+                sandbox_access,
             )
 
 

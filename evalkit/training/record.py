@@ -166,10 +166,16 @@ class TensorBoardSink:
             from tensorboardX import SummaryWriter
         except ImportError:
             raise InputError('tensorboardX isn\'t installed; pip install "evalkit[tensorboard]"') from None
-        self._writer = SummaryWriter(str(folder))
+        self._open, self._folder = SummaryWriter, str(folder)
+        self._trainings = 0
+        self._writer: Any = self._open(self._folder)
 
     def write(self, record: EvaluationRecord) -> None:
         """See `Sink.write`."""
+        if self._writer is None:
+            # Another training. A file's name holds the second only: without a name of its own it might replace the last one.
+            self._trainings += 1
+            self._writer = self._open(self._folder, filename_suffix=f".{self._trainings}")
         for key, value in scalars(record):
             self._writer.add_scalar(key, value, record.step)
         self._writer.add_text("evalkit/trigger", f"{record.trigger}: {record.reason}", record.step)
@@ -177,7 +183,9 @@ class TensorBoardSink:
 
     def close(self) -> None:
         """See `Sink.close`."""
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
 
 
 def scalars(record: EvaluationRecord) -> Sequence[tuple[str, float]]:

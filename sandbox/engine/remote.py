@@ -59,6 +59,7 @@ _CHECK_INTERVAL_S = 2.0
 class _Reply:
     """What has come of a reply so far."""
 
+    events: int = 0
     ids: int = 0
     text_bytes: int = 0
     reason: FinishReason | None = None
@@ -196,6 +197,7 @@ class RemoteEngine:
                 async for event in events:
                     if event.strip() == DONE:
                         break
+                    reply.events += 1
                     chunk = read_chunk(event)
                     self._take(reply, chunk, sampling)
                     text, stopped = matcher.feed(chunk.text)
@@ -209,7 +211,11 @@ class RemoteEngine:
         except (BrokenStreamError, StreamedError) as error:
             raise self._endpoint.broken(str(error)) from None
         if reply.reason is None:
-            raise self._endpoint.broken("the stream ended without a finish_reason")
+            raise self._endpoint.broken(
+                "the stream ended without a finish_reason"
+                if reply.events
+                else "the stream held nothing; is the conversation too long for it?"
+            )
         rest = "" if reply.reason is FinishReason.STOP_STRING else matcher.flush()
         self._check_not_cut(request.cache_key, messages, reply.usage)
         yield GenerationPiece((), rest, _end(reply, dropped, started_ns))

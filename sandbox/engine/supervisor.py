@@ -168,18 +168,27 @@ class EngineSupervisor:
 
     async def _pieces(self, inbox: "asyncio.Queue[Message | None]") -> AsyncIterator[GenerationPiece]:
         while True:
-            message = await inbox.get()
-            if message is None:
+            # Whatever came while the reader was busy goes out as one piece: a reader that lags costs less, not more.
+            messages = [await inbox.get()]
+            while not inbox.empty():
+                messages.append(inbox.get_nowait())
+            tokens = [message for message in messages if message is not None and message["event"] == "token"]
+            piece = GenerationPiece(
+                tuple(message["id"] for message in tokens), "".join(message["text"] for message in tokens)
+            )
+            if len(tokens) == len(messages):
+                yield piece
+                continue
+            last = messages[-1]  # nothing follows what isn't a token
+            if last is None:
                 raise self._unavailable()
-            match message["event"]:
-                case "token":
-                    yield GenerationPiece((message["id"],), message["text"])
+            match last["event"]:
                 case "rejected":
-                    raise CapacityError(message["reason"])
+                    raise CapacityError(last["reason"])
                 case "broken":
-                    raise EngineUnavailableError(message["reason"])
+                    raise EngineUnavailableError(last["reason"])
                 case _:
-                    yield _last_piece(message)
+                    yield _last_piece(piece, last)
                     return
 
     def _unavailable(self) -> EngineUnavailableError:
@@ -284,7 +293,7 @@ class EngineSupervisor:
             self._on_state(state)
 
 
-def _last_piece(message: Message) -> GenerationPiece:
+def _last_piece(before: GenerationPiece, message: Message) -> GenerationPiece:
     end = GenerationEnd(
         finish_reason=FinishReason(message["reason"]),
         reused_tokens=message["reused"],
@@ -293,7 +302,7 @@ def _last_piece(message: Message) -> GenerationPiece:
         decode_ns=message["decode_ns"],
     )
     ids = () if message["id"] is None else (message["id"],)
-    return GenerationPiece(ids, message["text"], end)
+    return GenerationPiece((*before.token_ids, *ids), before.text + message["text"], end)
 
 
 async def _read(process: Process) -> Message | None:

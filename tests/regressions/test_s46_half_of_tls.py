@@ -15,9 +15,7 @@ from tests.sandbox.security.certificates import make_certificates
     [
         (["--tls-key=KEY"], "--tls-cert: is missing"),
         (["--tls-cert=CERT"], "--tls-key: is missing"),
-        (["--client-ca=CERT"], "--tls-cert: is missing"),
         (["--listen=0.0.0.0:0"], "--allow-plaintext"),
-        (["--tokens-file=KEY"], "--tokens-file: "),
     ],
 )
 def test_s46_half_of_security_is_refused_with_one_line(

@@ -30,6 +30,7 @@ class PacedEngine:
     """Says the same token as often as asked, one each `step_s`; has `slots` places; fails on request.
 
     Attributes:
+        text: of each token.
         active: generations that run now.
         peak: most of them at once.
         fault: raised by the next generations.
@@ -37,6 +38,7 @@ class PacedEngine:
 
     step_s: float = 0.0
     slots: int | None = 8
+    text: str = "x"
     active: int = 0
     peak: int = 0
     fault: Exception | None = None
@@ -56,8 +58,8 @@ class PacedEngine:
             raise self.fault
         for _ in range(request.sampling.max_new_tokens - 1):
             await asyncio.sleep(self.step_s)
-            yield GenerationPiece((50,), "x")
-        yield GenerationPiece((50,), "x", GenerationEnd(FinishReason.LENGTH, 0, 0, 1, 1))
+            yield GenerationPiece((50,), self.text)
+        yield GenerationPiece((50,), self.text, GenerationEnd(FinishReason.LENGTH, 0, 0, 1, 1))
 
     def release(self, cache_key: int) -> None:
         self.released.append(cache_key)
@@ -68,7 +70,13 @@ class PacedEngine:
 
 @asynccontextmanager
 async def served(
-    bundle: Path, engine: PacedEngine, *, max_waiting: int = 8, interceptors: Sequence[Any] = ()
+    bundle: Path,
+    engine: PacedEngine,
+    *,
+    max_waiting: int = 8,
+    interceptors: Sequence[Any] = (),
+    reader_patience_s: float = 60.0,
+    log_text: bool = False,
 ) -> AsyncIterator[sandbox_pb2_grpc.SandboxStub]:
     """Serve on a free port; a stub to it."""
     limits = Limits(max_context_tokens=256, max_waiting_turns=max_waiting)
@@ -83,8 +91,8 @@ async def served(
     )
     metrics = NoMetrics()
     identity = ServerIdentity("digest", lambda: "scripted", "", "0")
-    service = SandboxService(identity, limits, store, conversations, Drain(), metrics)
-    server = make_server(limits, [CallInterceptor(None, metrics), *interceptors])
+    service = SandboxService(identity, limits, store, conversations, Drain(), metrics, log_text)
+    server = make_server(limits, [CallInterceptor(None, metrics, reader_patience_s), *interceptors])
     sandbox_pb2_grpc.add_SandboxServicer_to_server(service, server)
     address = bind(server, "127.0.0.1:0", None)
     await server.start()

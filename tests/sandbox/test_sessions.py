@@ -115,3 +115,27 @@ def test_a_session_has_a_maximum_of_turns() -> None:
     bench = Bench(max_session_turns=0)
     with pytest.raises(SessionEndedError, match="0 turns"):
         bench.store.require_open(bench.open())
+
+
+def test_a_session_exists_for_its_owner_only() -> None:
+    bench = Bench()
+    mine = bench.store.open("same", "a", "", "", "a")
+    theirs = bench.store.open("same", "b", "", "", "b")
+    assert bench.store.find("same", "a") is mine
+    assert bench.store.find("same", "b") is theirs
+    for owner in ("", "c"):
+        with pytest.raises(UnknownSessionError):
+            bench.store.find("same", owner)
+    bench.store.close(mine)
+    assert bench.store.find("same", "a").state is SessionState.CLOSED
+    assert bench.store.find("same", "b").state is SessionState.OPEN
+
+
+def test_s15_one_tenants_sessions_dont_push_out_anothers() -> None:
+    bench = Bench(max_sessions=4)
+    kept = bench.store.open("kept", "b", "", "", "b")
+    for number in range(20):
+        bench.store.open(str(number), "a", "", "", "a")
+    assert bench.store.find("kept", "b") is kept
+    assert [bench.store.find(str(number), "a").session_id for number in (17, 18, 19)] == ["17", "18", "19"]
+    assert len(bench.store) == 4

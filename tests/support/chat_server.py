@@ -261,8 +261,11 @@ def _http_server(server: ChatServer, port: int) -> ThreadingHTTPServer:
                 return
             self.send_response(status)
             defaults = {"Content-Type": "application/json", "Content-Length": str(len(content))}
-            for name, value in {**defaults, **headers}.items():
-                self.send_header(name.replace("_", "-"), value)
+            for name, value in {
+                **defaults,
+                **{key.replace("_", "-"): value for key, value in headers.items()},
+            }.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
 

@@ -39,6 +39,7 @@ class StepParts:
         layer_micro_batches: layers · micro-batches one after the other, bubble included.
         tensor_gb: bytes that cross a device's link for tensor parallelism, bubble included, 1e9 each.
         data_gb: for data parallelism, once a step.
+        pipeline_gb, pipeline_messages: from stage to stage and back.
         bubble_share: of the step, as far as it computes.
         flop: hardware operations of a device, the mean over stages.
         model_flop: without those that recomputation repeats.
@@ -50,6 +51,8 @@ class StepParts:
     tensor_messages: float
     data_gb: float
     data_messages: float
+    pipeline_gb: float
+    pipeline_messages: float
     bubble_share: float
     flop: float
     model_flop: float
@@ -114,6 +117,8 @@ def step_parts(
     layer_micro_batches = layers * strategy.micro_batches * bubble
     messages = _tensor_messages(training) * layer_micro_batches
     hidden_bytes = training.element_bytes * _tokens(training) * shape.hidden_size
+    # Forward and back, once for each chunk that a stage holds.
+    transfers = 2.0 * strategy.micro_batches * strategy.interleave if strategy.pipeline > 1 else 0.0
     gradient = STATE_BYTES[training.gradient_type][1] if training.gradient_type != "fp32_accumulation" else 4
     gradients = stage_parameters(shape, strategy, 0).total * gradient
     return StepParts(
@@ -123,6 +128,8 @@ def step_parts(
         tensor_messages=messages if strategy.model > 1 else 0.0,
         data_gb=ring_bytes(gradients, strategy.data) / GB,
         data_messages=2.0 * (strategy.data - 1),
+        pipeline_gb=transfers * hidden_bytes / (strategy.model if strategy.sequence_parallel else 1) / GB,
+        pipeline_messages=transfers,
         bubble_share=1 - 1 / bubble,
         flop=model + again * mean_layers * strategy.micro_batches,
         model_flop=model,

@@ -254,6 +254,7 @@ def _graph_tables(report: MemoryReport) -> list[dict[str, Any]]:
                 f"Peak {plain.peak_bytes / 2**20:,.2f} MiB at {plain.peak_at}, of which {plain.resident_bytes / 2**20:,.2f} MiB are "
                 f"parameters and inputs; fused element by element {fused.peak_bytes / 2**20:,.2f} MiB, and "
                 f"{report.graph.saved_bytes / 2**20:,.2f} MiB a step needn't be written."
+                + (f" {report.graph.gaps}." if report.graph.gaps else "")
             ),
             "columns": ["largest at the peak", "operator", "MiB"],
             "rows": [

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainer.planning.accuracy import MEMORY
+from trainer.planning.accuracy import MEMORY, POOL
 from trainer.planning.memory import StageMemory, fits, hccl_buffer_advice_mib, peak_stage
 from trainer.planning.parameters import total_parameters
 from trainer.planning.recompute import Choice, Frontier
@@ -69,7 +69,8 @@ class MemoryReport:
         if memory is None:
             return None
         every_stage_replayed = all(stage.stage in self.dry_runs for stage in self.stages)
-        return fits(self.peak_mib, memory, 0.01 if every_stage_replayed else MEMORY.relative_error)
+        error = POOL.relative_error if every_stage_replayed else MEMORY.relative_error
+        return fits(self.peak_mib, memory, error)
 
     def to_json(self) -> dict[str, Any]:
         """One object; sizes carry their unit in the name."""
@@ -81,6 +82,7 @@ class MemoryReport:
             "parameters": total_parameters(self.shape),
             "hccl_buffer_advice_mib": self.hccl_buffer_advice_mib,
             "accuracy": MEMORY.to_json(),
+            "pool_accuracy": POOL.to_json(),
             "plan": self.plan.model_dump(mode="json", exclude_unset=True),
             "stages": [stage.to_json() for stage in self.stages],
             "dry_runs": [

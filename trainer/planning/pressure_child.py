@@ -44,6 +44,10 @@ def main() -> int:
     from trainer.data.packing import Batch
     from trainer.setup import build_step
 
+    if ms.get_context("device_target") != "CPU":
+        raise InputError(
+            "a process's resident set says nothing about a device's memory; take MindSpore's dry run"
+        )
     ms.set_context(mode=ms.GRAPH_MODE)
     spec = config.model.spec(described["model"]["vocab_size"])
     step = build_step(config, spec, 0)

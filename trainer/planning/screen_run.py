@@ -52,6 +52,7 @@ class ScreenReport:
 
     cluster: ClusterFile
     task: ScreenFile
+    shape: ModelShape
     screening: Screening
     calibration: Calibration | None
 
@@ -93,7 +94,7 @@ def run_screen(
         raise InputError(
             f"{cluster_path}: times: is missing and no measurements are given; add times, or --calibrate TABLE"
         )
-    return ScreenReport(cluster, task, screen(cluster, task, shape, model), calibration)
+    return ScreenReport(cluster, task, shape, screen(cluster, task, shape, model), calibration)
 
 
 def write_screen_report(report: ScreenReport, out: Path, top: int) -> None:
@@ -106,7 +107,7 @@ def write_screen_report(report: ScreenReport, out: Path, top: int) -> None:
         write_json_atomic(staging / "screen.json", report.to_json())
         (staging / "strategies.csv").write_text(table(report.screening.ranked), encoding="utf-8")
         for number, item in enumerate(report.screening.ranked[:top], start=1):
-            text = training_fragment(item, report.task.sequence_length)
+            text = training_fragment(item, report.shape, report.task.sequence_length)
             (staging / f"{number:02d}.yaml").write_text(text, encoding="utf-8")
 
 
@@ -121,13 +122,13 @@ def table(ranked: tuple[Screened, ...]) -> str:
     return stream.getvalue()
 
 
-def training_fragment(item: Screened, length: int) -> str:
+def training_fragment(item: Screened, shape: ModelShape, length: int) -> str:
     """`batch_size`, `accumulation` and `parallel` of a training configuration, as YAML.
 
     What `trainer train` has no key for (sequence parallelism, interleaving, higher ZeRO stages) stands in a comment.
     """
     cut = item.strategy
-    fields, missing = parallel_fields(cut)
+    fields, missing = parallel_fields(cut, shape)
     head = [
         f"# Predicted {item.total_s:.4g} ± {item.error_s:.2g} s a step, {item.tokens_per_s:,.0f} tokens/s, "
         f"{item.memory_gib:.1f} GiB a device{' (close: only a run decides)' if item.close else ''}.",
@@ -137,9 +138,20 @@ def training_fragment(item: Screened, length: int) -> str:
     return "\n".join(head) + "\n" + yaml.safe_dump(fields, sort_keys=False)
 
 
-def parallel_fields(cut: Strategy) -> tuple[dict[str, Any], list[str]]:
+def parallel_fields(cut: Strategy, shape: ModelShape) -> tuple[dict[str, Any], list[str]]:
     """The keys of a training configuration, checked by its own model, and what they leave unsaid."""
     missing = []
+    for name, size, parts in (
+        ("kv_heads", shape.kv_head_count, cut.model),
+        ("hidden_size", shape.hidden_size, cut.model),
+        ("layers", shape.layers, cut.pipeline),
+    ):
+        if size % parts:
+            missing.append(f"{name} {size} over {parts}, which `trainer train` only cuts evenly")
+    if shape.vocab_size % cut.model:
+        missing.append(
+            f"a vocabulary that {cut.model} devices can share; set model.vocab_multiple to {cut.model}"
+        )
     if cut.sequence_parallel:
         missing.append("sequence_parallel")
     if cut.interleave > 1:

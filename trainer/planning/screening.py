@@ -168,6 +168,10 @@ def _variants(
             for zero in space.zero_stages:
                 for sequence in space.sequence_parallel:
                     for recompute in space.recompute:
+                        if interleave > 1 and rows % pipeline:
+                            # Chunks take turns in groups of `pipeline` micro-batches.
+                            yield "micro-batches aren't a multiple of pipeline, which interleaving needs"
+                            continue
                         if (zero and data == 1) or (sequence and model == 1):
                             continue  # the same as without
                         try:
@@ -223,6 +227,14 @@ def predict_seconds(
             size = parts.data_gb * GB / ring_bytes(1.0, strategy.data)
             one = ring_seconds(size, strategy.data, link.curve().at(size), link.latency_us / 1e6)
             seconds["data"] = one * (1 - link.hidden_share)
+    if strategy.pipeline > 1 and not model.calibrated:
+        link = cluster.link(strategy.model * strategy.data + 1)
+        if link is not None:
+            size = parts.pipeline_gb * GB / parts.pipeline_messages
+            whole = (
+                parts.pipeline_gb / link.curve().at(size) + parts.pipeline_messages * link.latency_us / 1e6
+            )
+            seconds["pipeline"] = whole * (1 - link.hidden_share)
     return seconds
 
 

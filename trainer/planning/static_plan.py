@@ -85,6 +85,17 @@ class StaticPlan:
     saved_bytes: int
     not_followed: tuple[str, ...]
 
+    @property
+    def gaps(self) -> str | None:
+        """What isn't counted, in words; None where everything is."""
+        parts = []
+        if self.not_followed:
+            called = ", ".join(dict.fromkeys(self.not_followed))
+            parts.append(f"{len(self.not_followed)} calls of other graphs ({called[:200]})")
+        if self.plain.unknown:
+            parts.append(f"{len(self.plain.unknown)} results of unknown size")
+        return f"not counted: {' and '.join(parts)}" if parts else None
+
     def to_json(self) -> dict[str, Any]:
         """All fields."""
         return {

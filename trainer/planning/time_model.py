@@ -12,7 +12,8 @@ from evalkit.errors import InputError
 from trainer.planning.cost import StepParts
 
 Float = npt.NDArray[np.float64]
-Part = Literal["compute", "layer_micro_batch", "tensor", "data", "step"]
+Part = Literal["compute", "layer_micro_batch", "tensor", "data", "pipeline", "step"]
+# What is fitted; transfers between stages come from links only.
 PARTS: tuple[Part, ...] = ("compute", "layer_micro_batch", "tensor", "data", "step")
 _OPTIONAL: tuple[Part, ...] = PARTS[1:]
 # A textbook's model: operations and ring communication, nothing fixed.
@@ -47,6 +48,7 @@ class TimeModel:
             "layer_micro_batch": parts.layer_micro_batches * self.layer_micro_batch_ms / 1e3,
             "tensor": 0.0 if self.tensor_gb_s is None else parts.tensor_gb / self.tensor_gb_s,
             "data": 0.0 if self.data_gb_s is None else parts.data_gb / self.data_gb_s,
+            "pipeline": 0.0,
             "step": self.step_s,
         }
 

@@ -86,13 +86,12 @@ def _rank_events(
         budget = max(256, _MOST_SLICES * len(chosen) // merge_over) if merge_over else 0
         for lane, index in enumerate(lanes_of(chosen.start, chosen.end)):
             tid += 1
-            on_lane = chosen.where(index)
-            ends = nested_ends(on_lane.start, on_lane.end) if lane == _MOST_LANES - 1 else None
             label = f"{key[0]} / {key[1]}" + (f" (lane {lane + 1})" if lane else "")
             yield from ((event, 0) for event in _row(pid, tid, label))
-            yield from (
-                (event, int(lane > 0)) for event in _slices(on_lane, ends, pid, tid, shift, names, budget)
-            )
+            crossing = lane == _MOST_LANES - 1
+            # Not bound to a name: a track's copy must be gone before the next one is made.
+            events = _slices(chosen.where(index), crossing, pid, tid, shift, names, budget)
+            yield from ((event, int(lane > 0)) for event in events)
 
 
 def _row(pid: int, tid: int, label: str) -> Iterator[dict[str, Any]]:
@@ -105,7 +104,7 @@ def _slice(pid: int, tid: int, name: str, start: int, duration: int) -> dict[str
 
 
 def _slices(
-    part: Slices, ends: Ints | None, pid: int, tid: int, shift: int, names: list[str], budget: int
+    part: Slices, crossing: bool, pid: int, tid: int, shift: int, names: list[str], budget: int
 ) -> Iterator[dict[str, Any]]:
     if budget and len(part) > budget:
         step = -(-len(part) // budget)
@@ -120,7 +119,7 @@ def _slices(
             )
             yield _slice(pid, tid, f"{last - at + 1} slices", start - shift, max(0, end - start))
         return
-    kept = part.duration if ends is None else ends - part.start
+    kept = nested_ends(part.start, part.end) - part.start if crossing else part.duration
     for start, duration, whole, name in zip(part.start, kept, part.duration, part.name, strict=True):
         event = _slice(pid, tid, names[name], int(start) - shift, int(duration))
         if duration != whole:

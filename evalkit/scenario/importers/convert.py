@@ -1,5 +1,6 @@
 """`evalkit import`: read a foreign format, check each dialogue, write dialogue files and an account of the rest."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,12 +95,9 @@ def import_dialogues(kind: str, source: Path, out: Path) -> Imported:
     weak: list[str] = []
     taken: set[str] = set()
     for item in READERS[kind](source):
-        if isinstance(item, Skipped):
-            skipped.append(item)
-            continue
-        checked = _checked(item, taken)
-        if isinstance(checked, str):
-            skipped.append(Skipped(item.source, checked))
+        checked = item.reason if isinstance(item, Skipped) else _checked(item, taken)
+        if isinstance(item, Skipped) or isinstance(checked, str):
+            skipped.append(Skipped(_writable(item.source), _writable(str(checked))))
             continue
         dialogue, echo_passes = checked
         kept.append((item, dialogue))
@@ -116,7 +114,7 @@ def import_dialogues(kind: str, source: Path, out: Path) -> Imported:
             found=len(kept) + len(skipped),
             converted=tuple(dialogue.id for _, dialogue in kept),
             skipped=tuple(skipped),
-            unchecked={what: count for what, count in sorted(unchecked.items()) if count},
+            unchecked={_writable(what): count for what, count in sorted(unchecked.items()) if count},
             weak=tuple(weak),
             files=tuple(files),
         )
@@ -126,6 +124,9 @@ def import_dialogues(kind: str, source: Path, out: Path) -> Imported:
 
 def _checked(draft: Draft, taken: set[str]) -> tuple[Dialogue, bool] | str:
     """The dialogue and whether an echo passes it, or why it can't be taken."""
+    content = json.dumps(draft.content, ensure_ascii=False)
+    if _writable(content) != content:
+        return "a text holds half a character (a lone surrogate); it can't be written as UTF-8"
     try:
         dialogue = Dialogue.model_validate(draft.content)
     except ValidationError as error:
@@ -141,6 +142,11 @@ def _checked(draft: Draft, taken: set[str]) -> tuple[Dialogue, bool] | str:
     if any("the null agent passes" in problem for problem in problems):
         return _NOTHING_TO_CHECK
     return dialogue, any("the echo agent passes" in problem for problem in problems)
+
+
+def _writable(text: str) -> str:
+    """`text` with what UTF-8 can't hold spelt out."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _write(folder: Path, kind: str, kept: list[tuple[Draft, Dialogue]]) -> list[str]:

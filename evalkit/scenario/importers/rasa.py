@@ -47,7 +47,10 @@ def read_rasa(source: Path) -> Iterator[Draft | Skipped]:
     responses = _responses(sources)
     for item in sources:
         for key, title in (("stories", "story"), ("test_cases", "test_case")):
-            for number, story in enumerate(item.value.get(key) or []):
+            stories = item.value.get(key) or []
+            if not isinstance(stories, list):
+                raise item.error((key,), "a list is needed; is this a Rasa test file?")
+            for number, story in enumerate(stories):
                 name = str(story.get(title) or "") if isinstance(story, dict) else ""
                 where = f"{item.path.name}:{item.line((key, number))}: {name or f'{title} {number + 1}'}"
                 try:
@@ -67,6 +70,8 @@ def _responses(sources: list[YamlSource]) -> dict[str, list[str]]:
         if not isinstance(responses, dict):
             raise item.error(("responses",), "a mapping of utterances to texts is needed")
         for name, variants in responses.items():
+            if not isinstance(variants, list | None):
+                raise item.error(("responses", str(name)), "a list of texts is needed")
             texts = [str(one["text"]) for one in variants or [] if isinstance(one, dict) and one.get("text")]
             found.setdefault(str(name), []).extend(texts)
     return found

@@ -227,6 +227,22 @@ def test_resolution_leaves_out_dialogues_that_need_a_human() -> None:
     assert found["dialogue/resolution_turns", None, None].details == {"unresolved": 2}
 
 
+def test_a_dialogue_that_ends_in_thanks_is_settled_by_the_turn_before() -> None:
+    polite = [ExpectationResult("handover", "forbidden", False, True)]
+    turns = [
+        *[
+            turn("good", turn_index=0, dialogue_turns=2),
+            turn("good", turn_index=1, dialogue_turns=2, expectations=polite),
+        ],
+        *[
+            turn("bad", dialogue_turns=2, passed=False),
+            turn("bad", turn_index=1, dialogue_turns=2, expectations=[]),
+        ],
+    ]
+    found = measure(turns, setup(["good", "bad"]))
+    assert value(found, "dialogue/resolution_rate") == pytest.approx(1 / 2)
+
+
 def test_reuse_is_over_the_prompt_tokens_after_the_first_turn() -> None:
     turns = [
         turn("a", prompt_tokens=100, reused_tokens=0, dialogue_turns=3),

@@ -25,6 +25,7 @@ gate:
     - {metric: dialogue/pass_hat_k, k: 2, min: 0.5}
     - {metric: dialogue/pass_hat_k, k: 3, min: 0.5}
     - {metric: dialogue/handover_recall, min: 0.5}
+    - {metric: dialogue/handover_rate, max: 0.5}
     - {metric: latency/first_token, within_ms: 15, share: 0.9}
 """
 
@@ -53,6 +54,7 @@ def test_units_are_counted_from_the_scenarios_own_data(scenario: Path) -> None:
     assert found["perplexity/token", None].n == 45
     assert found["dialogue/pass_hat_k", 2].n == 4
     assert found["dialogue/handover_recall", None].n == 0
+    assert found["dialogue/handover_rate", None].n == 4
     assert found["latency/first_token", None].n == 4
     for item in found.values():
         assert item.power is not None or item.reason
@@ -79,4 +81,4 @@ def test_the_command_prints_a_table_or_json(scenario: Path) -> None:
     assert table.returncode == 0, table.stderr
     assert "risk/high_risk_recall" in table.stdout and "half-way" in table.stdout
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-    assert len(json.loads(done.stdout)["rules"]) == 8
+    assert len(json.loads(done.stdout)["rules"]) == 9

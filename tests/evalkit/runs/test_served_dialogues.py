@@ -1,6 +1,8 @@
 """Dialogues with a served model: `model: {endpoint, model, declare}`, by a sandbox of the run's own or one that runs."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ import pytest
 
 from evalkit.console import SilentProgress
 from evalkit.errors import IncompleteError, InputError
+from evalkit.replay.access import Access
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.orchestrate import RunOutcome, RunRequest, run_scenario
 from evalkit.runs.rescore import rescore
@@ -17,6 +20,7 @@ from evalkit.runs.verify import verify
 from evalkit.scenario.loader import load_scenario
 from tests.sandbox.fixtures import flow_folder
 from tests.sandbox.processes import serving_command
+from tests.sandbox.security.certificates import make_certificates
 from tests.support.chat_server import NAME, Behaviour, ChatServer, Messages, error, serve
 
 __all__ = ["flow_folder"]
@@ -125,6 +129,55 @@ def test_a_running_sandbox_of_the_same_declared_model_is_taken_and_another_refus
             ):
                 run(path, tmp_path / "refused", sandbox_address=server.address)
     assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.slow
+def test_a_running_sandbox_may_ask_for_tls_a_certificate_and_a_token(
+    upstream: ChatServer, flow_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("evalkit.replay.retries._FIRST_WAIT_S", 0.001)
+    path = scenario(tmp_path, upstream, flow_folder)
+    files = make_certificates(tmp_path)
+    key, cert, token = tmp_path / "client.key", tmp_path / "client.pem", tmp_path / "token"
+    key.write_bytes(files.client_pem[0])
+    cert.write_bytes(files.client_pem[1])
+    token.write_text("sesame")
+    (tmp_path / "tokens").write_text("team:sesame\n")
+    arguments = [
+        "--engine",
+        "openai",
+        "--endpoint",
+        upstream.url,
+        "--model",
+        NAME,
+        "--declare",
+        "vendor/model@1",
+    ]
+    secure = [*files.options(), "--tokens-file", str(tmp_path / "tokens")]
+    with serving_command(
+        [*arguments, "--flow", str(flow_folder), *secure], tmp_path, files.client("sesame")
+    ) as server:
+        with pytest.raises(IncompleteError, match="UNAVAILABLE"):
+            run(path, tmp_path / "plain", sandbox_address=server.address)
+        with pytest.raises(IncompleteError, match="UNAUTHENTICATED"):
+            access = Access(files.ca, cert, key)
+            run(path, tmp_path / "tokenless", sandbox_address=server.address, sandbox_access=access)
+        access = Access(files.ca, cert, key, token)
+        outcome = run(path, tmp_path / "run", sandbox_address=server.address, sandbox_access=access)
+    assert outcome.verdict_text == "PASS"
+    assert "sesame" not in outcome.folder.plan.read_text()
+
+
+def test_files_for_a_sandbox_need_the_sandbox(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "evalkit", "run", "x.yaml", "--sandbox-ca", "ca.pem"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: --sandbox: is missing; the other --sandbox-… options belong to it\n",
+    )
 
 
 def test_an_endpoint_that_breaks_half_way_can_be_resumed(

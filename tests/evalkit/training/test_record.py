@@ -87,6 +87,18 @@ def test_tensorboard_holds_values_and_interval_ends(tmp_path):
     assert "evalkit/perplexity/oov" not in found
 
 
+def test_tensorboard_of_a_second_training_replaces_nothing(tmp_path):
+    """A file's name holds the second of its making: two trainings within one wrote the same file."""
+    pytest.importorskip("tensorboardX", reason="the extra tensorboard isn't installed")
+    sink = TensorBoardSink(tmp_path)
+    for _ in range(3):
+        sink.write(RECORD)
+        sink.close()
+        sink.close()
+    files = list(tmp_path.glob("events.*"))
+    assert len(files) == 3 and all(b"evalkit/perplexity/token" in file.read_bytes() for file in files)
+
+
 def tfrecords(data: bytes):
     """Payloads of a TFRecord file: length, its CRC, payload, its CRC."""
     place = 0

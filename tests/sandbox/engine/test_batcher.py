@@ -165,6 +165,15 @@ def test_who_finds_no_row_waits_and_who_finds_the_queue_full_is_rejected() -> No
     assert bench.ids(3) == expected([3])
 
 
+def test_of_a_burst_those_who_find_a_row_dont_count_as_waiting() -> None:
+    bench = Bench(max_rows=4, max_waiting=1)
+    for request in range(1, 7):
+        bench.start(request, request, prompt_of(5, request))
+    bench.finish()
+    assert [m["request"] for m in bench.outbox.messages if m["event"] == "rejected"] == [6]
+    assert bench.ids(5) == expected(prompt_of(5, 5))
+
+
 def test_a_turn_that_never_fits_is_rejected_with_its_numbers() -> None:
     bench = Bench()
     bench.start(1, 1, prompt_of(510), max_new_tokens=6)

@@ -145,6 +145,17 @@ def test_a_connection_that_breaks_in_the_middle_is_unavailable(endpoint: ChatSer
         ask(endpoint, after_start=breaks)
 
 
+def test_an_empty_stream_says_so(endpoint: ChatServer) -> None:
+    """llama-cpp-python answers a conversation that is too long with HTTP 200 and nothing."""
+    nothing = (200, {"Content_Type": "text/event-stream"}, b"")
+
+    def empties() -> None:
+        endpoint.behaviour = Behaviour(intercept=lambda number, body: nothing)
+
+    with pytest.raises(EngineUnavailableError, match="held nothing; is the conversation too long"):
+        ask(endpoint, after_start=empties)
+
+
 def test_more_text_than_max_tokens_allows_is_refused(endpoint: ChatServer) -> None:
     def floods() -> None:
         endpoint.behaviour = Behaviour(say=lambda messages: "y" * 5000)

@@ -1,4 +1,7 @@
-"""One server with everything that secures and shows it: mutual TLS, tokens, metrics, JSON log, reflection."""
+"""One server with everything that secures and shows it: mutual TLS, tokens, metrics, JSON log, reflection.
+
+It runs the MindIR, so that the two engines can be compared without one more server.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,5 +33,6 @@ def secured(tiny_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
     tokens_file.write_text("".join(f"{tenant}:{token}\n" for tenant, token in TOKENS.items()))
     options = [*files.options(), f"--tokens-file={tokens_file}", "--metrics=127.0.0.1:0", "--log-format=json"]
     credentials = files.client(TOKENS["bank-a"])
-    with serving(tiny_bundle, folder, *options, "--reflection", credentials=credentials) as server:
+    options += ["--reflection", "--engine=mindir"]
+    with serving(tiny_bundle, folder, *options, credentials=credentials) as server:
         yield SecuredServer(server, files, tokens_file)

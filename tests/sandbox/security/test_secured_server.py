@@ -42,6 +42,18 @@ def test_a_good_client_is_served(secured: SecuredServer) -> None:
     assert secured.server.turn(session, "hello").usage.generated_tokens == 12
 
 
+def test_both_engines_say_the_same_and_describe_names_them(
+    secured: SecuredServer, server: SandboxProcess
+) -> None:
+    replies = {}
+    for each in (secured.server, server):
+        kind = each.stub.Describe(wire.DescribeRequest(), timeout=10).engine
+        session = each.open(system_text="be kind")
+        replies[kind] = [list(each.turn(session, text).token_ids) for text in ("hello", "my card is lost")]
+    assert set(replies) == {"mindir", "onnx"}
+    assert replies["mindir"] == replies["onnx"]
+
+
 def test_plaintext_to_the_tls_port_is_refused(secured: SecuredServer) -> None:
     with client(secured, None) as stub:
         assert describe(stub) is UNAVAILABLE
@@ -184,7 +196,7 @@ def test_a_refusal_carries_the_request_id_and_its_reason(secured: SecuredServer)
 
 def test_the_metrics_endpoint_speaks_prometheus_with_the_fields_usual_names(secured: SecuredServer) -> None:
     server = secured.server
-    session = server.open()
+    session = server.open(system_text="be kind to my account and to my card, " * 2)
     for text in ("hello", "my card is lost"):
         list(server.stream(session, text))
     status_of(lambda: server.turn("nobody", "hi"))

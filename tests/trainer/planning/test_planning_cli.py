@@ -123,6 +123,7 @@ def test_a_name_cannot_write_into_the_page(trainer, plan, tmp_path):
         (("--dry-run", "7=none.log"), "stages 0 to 1"),
         (("--graph", "none.ir"), "no such file"),
         (("--budget-mib", "100"), "belongs to --pressure"),
+        (("--pressure", "batch", "--recompute"), "runs instead of planning"),
         (("--recompute", "--set", "device.memory_gib=null"), "needs device.memory_gib"),
     ],
 )

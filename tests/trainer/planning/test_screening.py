@@ -148,7 +148,7 @@ def test_more_devices_than_there_are_is_refused():
 
 def test_the_fragments_are_parallel_configurations(screened):
     for item in screened.ranked:
-        content = yaml.safe_load(training_fragment(item, 4096))
+        content = yaml.safe_load(training_fragment(item, QWEN_7B, 4096))
         parallel = ParallelConfig.model_validate(content["parallel"])
         cut = item.strategy
         assert parallel.devices == cut.devices
@@ -168,7 +168,7 @@ def test_what_a_training_has_no_key_for_is_said():
         sequence_parallel=True,
         recompute="selective",
     )
-    fields, missing = parallel_fields(cut)
+    fields, missing = parallel_fields(cut, QWEN_7B)
     assert fields["parallel"] == {
         "data": 2,
         "model": 2,
@@ -182,7 +182,9 @@ def test_what_a_training_has_no_key_for_is_said():
         "zero_stage",
         "recompute",
     ]
-    assert parallel_fields(Strategy(recompute="attention"))[0]["parallel"]["recompute"] == "selective"
+    assert (
+        parallel_fields(Strategy(recompute="attention"), QWEN_7B)[0]["parallel"]["recompute"] == "selective"
+    )
 
 
 UNITS = ("_s", "_gib", "_rows", "mfu")
@@ -207,3 +209,42 @@ def test_an_uneven_model_needs_leave_to_be_cut():
     uneven = strategies(task(shape, search={**search, "uneven_stages": True}), shape, 4, 8)
     assert not any(isinstance(cut, Strategy) and cut.pipeline == 4 for cut in even)
     assert any(isinstance(cut, Strategy) and cut.pipeline == 4 for cut in uneven)
+
+
+def test_a_cut_that_the_training_cannot_make_is_said():
+    cut = Strategy(model=7, pipeline=3, micro_batches=3)
+    _, missing = parallel_fields(cut, QWEN_7B)
+    assert [text.split(" ")[0] for text in missing] == ["kv_heads", "layers", "a"]
+    assert "vocab_multiple to 7" in missing[-1]
+
+
+def test_interleaving_needs_whole_rounds_of_micro_batches():
+    search = {
+        "devices": 4,
+        "recompute": ["full"],
+        "zero_stages": [0],
+        "interleave": [7],
+        "micro_batch_sizes": [1],
+    }
+    tried = list(strategies(task(rows_per_step=6, search=search), QWEN_7B, 4, 8))
+    assert any(isinstance(item, str) and "interleaving" in item for item in tried)
+    assert all(cut.micro_batches % cut.pipeline == 0 for cut in tried if isinstance(cut, Strategy))
+
+
+def test_transfers_between_stages_grow_with_chunks_and_micro_batches():
+    search = {
+        "devices": 16,
+        "recompute": ["full"],
+        "zero_stages": [0],
+        "interleave": [1, 7],
+        "micro_batch_sizes": [1],
+    }
+    found = screen(cluster(device={**DEVICE, "memory_gib": 500}), task(search=search), QWEN_7B, MODEL)
+    seconds = {(item.strategy.pipeline, item.strategy.model, item.strategy.interleave): item.seconds["pipeline"]
+               for item in found.ranked}  # fmt: skip
+    assert seconds[4, 4, 7] == pytest.approx(7 * seconds[4, 4, 1]) and seconds[1, 4, 1] == 0
+    # 4 ranks of a stage: its neighbour is in the same node; with 8 it isn't.
+    size, micro_batches = 2 * 4096 * 3584, 256
+    assert seconds[4, 4, 1] == pytest.approx(
+        2 * micro_batches * size / (cluster().link(5).curve().at(size) * 1e9), rel=1e-9
+    )

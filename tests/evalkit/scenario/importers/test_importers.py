@@ -217,6 +217,14 @@ def test_texts_that_look_like_other_types_are_read_back(tmp_path: Path) -> None:
     assert [turn.user[0] for turn in read_dialogues([file])[0].dialogue.turns] == texts
 
 
+def test_half_characters_are_skipped_and_named(tmp_path: Path) -> None:
+    broken = {**SGD, "dialogue_id": "\ud800"}
+    (tmp_path / "dialogues_1.json").write_text(json.dumps([SGD, broken]))
+    found = import_dialogues("sgd", tmp_path, tmp_path / "out")
+    (skipped,) = found.skipped
+    assert skipped.source.endswith("\\ud800") and "lone surrogate" in skipped.reason
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "content", "message"),
     [
@@ -226,6 +234,13 @@ def test_texts_that_look_like_other_types_are_read_back(tmp_path: Path) -> None:
         ("crosswoz", "val.json", "[]", "a JSON object"),
         ("rasa", "x.yml", "stories: [", "broken YAML"),
         ("rasa", "x.yml", "rules: []", "no stories and no test_cases"),
+        ("rasa", "x.yml", "stories: 5", "x.yml:1: stories: a list is needed"),
+        (
+            "rasa",
+            "x.yml",
+            "stories: []\nresponses: {utter_a: 5}",
+            "x.yml:2: responses.utter_a: a list of texts",
+        ),
         ("tau2", "tasks.json", "{}", "a list of tasks"),
         ("tau2", "tasks.json", "[]", "no dialogue could be converted"),
     ],
