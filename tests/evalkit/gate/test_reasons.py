@@ -319,12 +319,23 @@ def test_the_whole_verdict() -> None:
 
 def test_every_rule_keeps_its_place() -> None:
     lost = {"metric": "bits_per_byte", "max": 2.0}
-    verdict = judge(results([FINE], EVIDENCE_ONE), None, policy([MAX, CHANGE, lost]), first_release=True)
-    assert [(rule.index, rule.outcome) for rule in verdict.rules] == [
-        (0, "PASS"),
-        (1, "NOT_APPLIED"),
-        (2, "INCONCLUSIVE"),
+    open_ = {"metric": TOKEN, "max": 52}
+    rules = policy([MAX, CHANGE, lost, open_])
+    verdict = judge(results([FINE], EVIDENCE_ONE), None, rules, first_release=True)
+    assert [(rule.index, rule.outcome, rule.needs_n is None) for rule in verdict.rules] == [
+        (0, "PASS", True),
+        (1, "NOT_APPLIED", True),
+        (2, "INCONCLUSIVE", True),
+        (3, "INCONCLUSIVE", False),
     ]
+
+
+def test_min_n_alone_asks_for_min_n() -> None:
+    """Decided but for its number; and enough of them but undecided."""
+    few = decided([metric(TOKEN, 50, 40.1, 59.9, n=10)], {**MAX, "min_n": 11})
+    assert (few.needs_n, few.reason) == (11, "n 10 is below min_n 11")
+    enough = decided([metric(TOKEN, 58, 50, 66, n=100)], {**MAX, "min_n": 50})
+    assert enough.needs_n == 6400 and enough.reason.startswith("upper bound 66 is above 60")
 
 
 def test_a_warning_rule_that_is_open_warns_too() -> None:
