@@ -234,6 +234,7 @@ class Policy(_Strict):
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     max_error_rate: float = Field(default=0.0, ge=0, lt=1)
     max_truncated_rate: float = Field(default=0.0, ge=0, lt=1)
+    max_looks: int = Field(default=2, ge=1)
     rules: list[Rule] = Field(min_length=1)
 
 
