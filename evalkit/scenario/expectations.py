@@ -74,20 +74,20 @@ def check_turn(dialogue: Dialogue, index: int, reply: Reply) -> list[Expectation
         )
     results += _check_handover(dialogue, index, reply)
     for template in expect.contains:
-        want = dialogue.fill(template)
+        want = dialogue.fill(template, index)
         results.append(_stated("contains", want, text, states(text, want, whole_words=False)))
     for pattern in expect.matches:
-        found = dialogue.fill_pattern(pattern).search(text)
-        results.append(ExpectationResult("matches", pattern, found[0] if found else None, found is not None))
+        found = dialogue.fill_pattern(pattern, index).find(text)
+        results.append(ExpectationResult("matches", pattern, found, found is not None))
     for template in expect.forbidden:
-        want = dialogue.fill(template)
+        want = dialogue.fill(template, index)
         results.append(_stated("forbidden", want, text, not states(text, want, whole_words=False)))
     for name, value in expect.slots.items():
-        want = dialogue.fill(value_text(value))
+        want = dialogue.fill(value_text(value), index)
         passed = states(text, want, whole_words=True)
         results.append(ExpectationResult("slots", {name: want}, want if passed else None, passed))
     for name in expect.recalls:
-        want = dialogue.fact(name)
+        want = dialogue.fact(name, index)
         passed = states(text, want, whole_words=True)
         results.append(ExpectationResult("recalls", want, want if passed else None, passed))
     if expect.max_ms is not None:
@@ -182,7 +182,7 @@ def _play(dialogue: Dialogue, agent: Agent, paraphrase: int = 0) -> list[Expecta
     replies: list[Reply] = []
     results: list[ExpectationResult] = []
     for index, turn in enumerate(dialogue.turns):
-        text = dialogue.fill(turn.user[paraphrase % len(turn.user)])
+        text = dialogue.fill(turn.user[paraphrase % len(turn.user)], index)
         replies.append(agent(dialogue, index, text))
         results += check_turn(dialogue, index, replies[-1])
         if replies[-1].handover:
@@ -193,7 +193,7 @@ def _play(dialogue: Dialogue, agent: Agent, paraphrase: int = 0) -> list[Expecta
 def _gold_agent(handover_turn: int | None) -> Agent:
     def answer(dialogue: Dialogue, index: int, user_text: str) -> Reply:
         turn: Turn = dialogue.turns[index]
-        return Reply(dialogue.fill(turn.gold), turn.expect.intent, index == handover_turn, total_ms=0.0)
+        return Reply(dialogue.fill(turn.gold, index), turn.expect.intent, index == handover_turn, total_ms=0.0)
 
     return answer
 
@@ -223,7 +223,7 @@ def _check_handover(dialogue: Dialogue, index: int, reply: Reply) -> list[Expect
 def _check_never(dialogue: Dialogue, rule: Never, texts: Sequence[str]) -> ExpectationResult:
     if rule.matches is not None:
         pattern = dialogue.fill_pattern(rule.matches)
-        want, broken = rule.matches, [text for text in texts if pattern.search(text)]
+        want, broken = rule.matches, [text for text in texts if pattern.find(text) is not None]
     else:
         want = dialogue.fill(rule.contains or "")
         broken = [text for text in texts if states(text, want, whole_words=False)]

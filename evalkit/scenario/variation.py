@@ -34,12 +34,12 @@ def user_texts(dialogue: Dialogue, run_seed: int, trial: int, variation: Sequenc
     random = Random(trial_seed(run_seed, dialogue.id, trial))
     order = Random(trial_seed(run_seed, dialogue.id, 0))
     texts = []
-    for turn in dialogue.turns:
+    for index, turn in enumerate(dialogue.turns):
         alternatives = [turn.user[0], *order.sample(turn.user[1:], len(turn.user) - 1)]
         template = alternatives[trial % len(alternatives)] if "paraphrase" in variation else turn.user[0]
         if trial > 0 and "typos" in variation:
             template = mistype(template, random)
-        texts.append(dialogue.fill(template))
+        texts.append(dialogue.fill(template, index))
     return texts
 
 
