@@ -7,13 +7,17 @@ reply or an expectation stands for the value of that fact.
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, StrictBool, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from evalkit.scenario.patterns import Pattern
 from evalkit.scenario.user_schema import FactName, FactValue, NonEmpty, User
-from evalkit.scenario.user_schema import Strict as _Strict
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
 
 class HandoverExpectation(_Strict):
     """Whether this turn must, or must not, end in a hand-over to a human.
@@ -158,9 +162,14 @@ class Dialogue(_Strict):
     def stated_before(self, fact: str, turn_index: int) -> int | None:
         """Index of the last turn up to `turn_index` in which the user states `fact`, or None."""
         for index in range(turn_index, -1, -1):
-            if fact in placeholders(self.turns[index].user[0]):
+            if fact in self.stated_in(index):
                 return index
         return None
+
+    def stated_in(self, index: int) -> frozenset[str]:
+        """Facts that the user states in turn `index`."""
+        turn = self.turns[index]
+        return placeholders(turn.user[0]) | frozenset(turn.revises)
 
     @property
     def handover_window(self) -> tuple[int, int] | None:

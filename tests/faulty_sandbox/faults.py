@@ -6,8 +6,8 @@ Model, tokenizer and flow files stay as they are, so that every digest that the 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
-import sandbox.server
 import sandbox.served
+import sandbox.server
 from evalkit.chat import ChatRenderer, Message
 from sandbox.business.flow import BatchedFlow, BusinessFlow
 from sandbox.conversation import Conversations, Prompt
