@@ -7,6 +7,7 @@ from evalkit.runs.records import ExpectationResult
 from evalkit.scenario.dialogue import Dialogue, Never, Turn, value_text
 from evalkit.scenario.dialogue_files import DialogueSource
 from evalkit.scenario.matching import normalise, states
+from evalkit.scenario.variation import played
 
 __all__ = [
     "NO_REPLY",
@@ -160,6 +161,7 @@ def _play_paraphrases(dialogue: Dialogue, agent: Agent) -> list[list[Expectation
 
 
 def _play(dialogue: Dialogue, agent: Agent, paraphrase: int = 0) -> list[ExpectationResult]:
+    dialogue = played(dialogue, 0, 0)
     replies: list[Reply] = []
     results: list[ExpectationResult] = []
     for index, turn in enumerate(dialogue.turns):

@@ -51,7 +51,7 @@ class EagerHandover(BatchedFlow):
 
     def __init__(self, flow: BusinessFlow) -> None:
         if flow.handover is not None:
-            flow.handover = replace(flow.handover, threshold=_LOW_THRESHOLD)
+            flow = replace(flow, handover=replace(flow.handover, threshold=_LOW_THRESHOLD))
         super().__init__(flow)
 
 
