@@ -10,7 +10,7 @@ import sandbox.served
 import sandbox.server
 from evalkit.chat import ChatRenderer, Message
 from sandbox.business.flow import BatchedFlow, BusinessFlow
-from sandbox.conversation import Conversations, Prompt
+from sandbox.conversation import Conversations, Prompt, conversation_messages
 from sandbox.domain import TurnInput, TurnPiece
 from sandbox.engine.supervisor import EngineSupervisor
 from sandbox.sessions import Session
@@ -27,6 +27,9 @@ class CutWindow(Conversations):
     def _prompt(self, session: Session, user_text: str, max_new_tokens: int) -> Prompt:
         if not session.exchanges:
             return super()._prompt(session, user_text, max_new_tokens)
+        if self._renderer is None:
+            last = conversation_messages(session.system_text, session.exchanges[-1:], user_text)
+            return Prompt((), 0, last)
         return Prompt(tuple(self._layout(session.system_text, session.exchanges[-1:], user_text)), 0)
 
 

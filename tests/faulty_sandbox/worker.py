@@ -1,4 +1,4 @@
-"""The engine process with a cache that finds blocks by their place alone: not by session, not by tokens."""
+"""The engine process with a cache that finds blocks by their place alone (not by session, not by tokens) and keeps them."""
 
 from collections.abc import Sequence
 
@@ -11,6 +11,15 @@ def _edge_of_anybody(
     return None, (start,)
 
 
+class SharingCache(prefix_cache.PrefixCache):
+    """Blocks outlive their session."""
+
+    def drop(self, key: int) -> None:
+        for lease in list(self._leases.get(key, ())):
+            self.give_back(lease)
+
+
 if __name__ == "__main__":
     prefix_cache._edge = _edge_of_anybody
+    worker.PrefixCache = SharingCache  # type: ignore[misc]
     worker.main()
