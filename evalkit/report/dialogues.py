@@ -13,7 +13,7 @@ from evalkit.report import numbers
 from evalkit.report.source import ReportSource
 from evalkit.report.text import visible
 from evalkit.runs.evidence import Evidence
-from evalkit.runs.records import TurnRecord
+from evalkit.runs.records import LedgerCheck, TurnRecord
 
 # A report is read by people: failures matter, a few passed dialogues show what passing looks like.
 MAX_FAILED = 40
@@ -236,9 +236,20 @@ def _reply(turn: TurnRecord) -> ReplyView:
         checks=tuple(
             CheckView(item.passed, _check(item.kind, item.want, item.got, item.passed))
             for item in turn.expectations
+        )
+        + tuple(
+            CheckView(check.outcome == "honoured", _ledger(check))
+            for check in turn.ledger
+            # Probes stand among the expectations already.
+            if not check.probe
         ),
         facts=tuple(fact for fact in facts if fact),
     )
+
+
+def _ledger(check: LedgerCheck) -> str:
+    said = "" if check.outcome == "honoured" else f", said {_brief(check.got)}"
+    return f"{check.outcome} {check.name} {_brief(check.want)}{said}"
 
 
 def _check(kind: str, want: object, got: object, passed: bool) -> str:

@@ -11,6 +11,7 @@ from evalkit.metrics.result import Interval, MetricResult
 from evalkit.report import numbers
 from evalkit.report.changes import ChangeView, change_view, key_name
 from evalkit.report.charts import Dot, Mark, Scale, Strip, axis
+from evalkit.report.dialogue_notes import dialogue_notes
 from evalkit.report.resampling import resampling_notes
 from evalkit.report.source import ReportSource
 
@@ -239,6 +240,7 @@ def _notes(metric: MetricResult) -> tuple[str, ...]:
     if isinstance(outliers, dict) and outliers.get("count"):
         notes.append(f"{numbers.count(outliers['count'])} texts far from the others")
     notes += resampling_notes(metric.details)
+    notes += dialogue_notes(metric.details)
     for entry in metric.details.get("within") or ():
         if isinstance(entry, dict) and isinstance(entry.get("ms"), int | float):
             notes.append(f"{numbers.number(entry.get('share'), 'share')} within {entry['ms']:g} ms")

@@ -14,7 +14,7 @@ from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.folder import RunFolder, Side
-from evalkit.runs.records import ClassSums, ExpectationResult, SampleRecord, TurnRecord
+from evalkit.runs.records import ClassSums, ExpectationResult, LedgerCheck, SampleRecord, TurnRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +66,7 @@ _TEXTS = frozenset(
         "locale",
         "intent",
         "intent_expected",
+        "blame",
     ]
 )
 
@@ -135,7 +136,7 @@ def _nested(value: Any) -> Any:
         return {name: _nested(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_nested(item) for item in value]
-    if isinstance(value, ClassSums | ExpectationResult):
+    if isinstance(value, ClassSums | ExpectationResult | LedgerCheck):
         return {item.name: getattr(value, item.name) for item in fields(value)}
     return value
 
@@ -188,6 +189,7 @@ def sample_from_row(row: dict[str, Any]) -> SampleRecord:
 def turn_from_row(row: dict[str, Any]) -> TurnRecord:
     """A turn from its fields as JSON values."""
     row["expectations"] = [ExpectationResult(**check) for check in row["expectations"]]
+    row["ledger"] = [LedgerCheck(**check) for check in row.get("ledger") or []]
     return TurnRecord(**row)
 
 

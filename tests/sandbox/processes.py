@@ -114,13 +114,16 @@ def serving(
 
 @contextmanager
 def serving_command(
-    arguments: Sequence[str], folder: Path, credentials: grpc.ChannelCredentials | None = None
+    arguments: Sequence[str],
+    folder: Path,
+    credentials: grpc.ChannelCredentials | None = None,
+    command: Sequence[str] = ("-m", "sandbox", "serve"),
 ) -> Iterator[SandboxProcess]:
-    """The same with any arguments of `sandbox serve`."""
+    """The same with any arguments of `sandbox serve`, or of another command that serves."""
     log = folder / f"server-{time.monotonic_ns()}.log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sandbox", "serve", *arguments],
+            [sys.executable, *command, *arguments],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
