@@ -6,13 +6,15 @@ Model, tokenizer and flow files stay as they are, so that every digest that the 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
 
+import sandbox.conversation
 import sandbox.served
 import sandbox.server
 from evalkit.chat import ChatRenderer, Message
 from sandbox.business.flow import BatchedFlow, BusinessFlow
-from sandbox.conversation import Conversations, Prompt, conversation_messages
+from sandbox.conversation import Conversations
 from sandbox.domain import TurnInput, TurnPiece
 from sandbox.engine.supervisor import EngineSupervisor
+from sandbox.prompts import Prompt, Prompts, conversation_messages
 from sandbox.sessions import Session
 
 _SWAPPED = {"user": "assistant", "assistant": "user"}
@@ -21,12 +23,12 @@ _TEMPERATURE = 0.8
 _LEAK = " <|end|>"
 
 
-class CutWindow(Conversations):
+class CutWindow(Prompts):
     """Lays out the last exchange and the new text only, and reports no dropped turn."""
 
-    def _prompt(self, session: Session, user_text: str, max_new_tokens: int) -> Prompt:
+    def next_prompt(self, session: Session, user_text: str, max_new_tokens: int) -> Prompt:
         if not session.exchanges:
-            return super()._prompt(session, user_text, max_new_tokens)
+            return super().next_prompt(session, user_text, max_new_tokens)
         if self._renderer is None:
             last = conversation_messages(session.system_text, session.exchanges[-1:], user_text)
             return Prompt((), 0, last)
@@ -100,7 +102,7 @@ def _renderer(kind: type[ChatRenderer]) -> Callable[[], None]:
 
 FAULTS: dict[str, Callable[[], None]] = {
     "none": lambda: None,
-    "window": _conversations(CutWindow),
+    "window": lambda: setattr(sandbox.conversation, "Prompts", CutWindow),
     "template": _renderer(SwappedSpeakers),
     "prefix": _renderer(DoubledPrefix),
     "handover": lambda: setattr(sandbox.server, "BatchedFlow", EagerHandover),

@@ -80,7 +80,11 @@ def healthy(tiny_bundle: Path, flow_folder: Path, tmp_path_factory: pytest.TempP
     with faulty("none", arguments, tmp_path_factory.mktemp("healthy")) as process:
         records = replay(process.address, talks())
         dialogues = talks({(one.dialogue_id, one.turn_index): one.text for one in records if one.trial == 0})
+        # Random weights may say nothing, twice in a row: the flow hands that over, and rightly.
+        taken_over = {one.dialogue_id for one in records if one.handover}
+        dialogues = [one for one in dialogues if one.id not in taken_over]
         found = values(dialogues, replay(process.address, dialogues))
+    assert len(dialogues) >= 3
     assert found["dialogue/pass_hat_k"] == found["dialogue/repeatability"] == 1.0
     assert found["dialogue/handover_rate"] == 0.0 and found["dialogue/expectation/never"] == 1.0
     return dialogues
@@ -110,7 +114,8 @@ def test_a_planted_regression_is_caught_by_its_metric(
         records = replay(process.address, healthy)
     found = values(healthy, records)
     assert all(record.status != "infrastructure_fault" for record in records)
-    assert found[metric] is not None and abs(found[metric] - good) > 0.2
+    value = found[metric]
+    assert value is not None and abs(value - good) > 0.2
     others = {"dialogue/repeatability", "dialogue/expectation/never"} - {metric}
     if fault in ("template", "prefix"):
         # Wrong, but every time alike: what is meant for other faults stays quiet.
