@@ -456,3 +456,17 @@ def test_changes_keep_their_k_and_slice(whole: Comparison) -> None:
     context = replace(CONTEXT, slices=("vip",), dialogues=None)
     sliced = run(tagged[0], tagged[1], context).find("perplexity/token", slice="vip")
     assert sliced is not None and sliced.clusters == 20 and sliced.relative.bounds is not None
+
+
+def test_coverage_and_missing_intervals_of_a_slice() -> None:
+    tagged = [
+        Evidence(tuple(replace(s, tags=["vip"] if s.sample_id < "t005" else []) for s in side.samples))
+        for side in (WORSE, BETTER)
+    ]
+    context = replace(CONTEXT, slices=("vip",), dialogues=None)
+    found = run(without(tagged[0], "t001"), tagged[1], context)
+    sliced, every = found.find("perplexity/token", slice="vip"), found.find("perplexity/token")
+    assert sliced is not None and every is not None
+    assert (sliced.coverage, every.coverage) == (pytest.approx(4 / 5), pytest.approx(39 / 40))
+    assert sliced.relative.interval_reason == "only 4 independent clusters; an interval needs 10"
+    assert every.relative.interval_reason is None
