@@ -43,6 +43,7 @@ NAMES = frozenset(
         "rate/oov",
         "dialogue/consistency",
         "dialogue/satisfaction",
+        "dialogue/pass_hat_k",
     ]
 )
 
@@ -436,3 +437,36 @@ def test_trials_without_variation_are_planned_once() -> None:
     assert pair(few, theirs, some).counts("turn") == PairCounts(12, 12, 12, 34)
     assert pair(few, theirs, replace(some, varies=False)).counts("turn") == PairCounts(12, 12, 12, 12)
     assert pair(few, theirs).counts("turn") == PairCounts(12, 12, 12, 12)
+
+
+def test_the_plan_of_the_dialogues_is_heeded() -> None:
+    assert CONTEXT.dialogues is not None
+    more = replace(CONTEXT.dialogues, dialogue_ids=(*CONTEXT.dialogues.dialogue_ids, "unrun"))
+    more = replace(more, turns={**CONTEXT.dialogues.turns, "unrun": 3})
+    assert run(WORSE, BETTER, replace(CONTEXT, dialogues=more)).pairs["turn"].planned == 39
+
+
+def test_changes_keep_their_k_and_slice(whole: Comparison) -> None:
+    three = whole.find("dialogue/pass_hat_k", k=3)
+    assert three is not None and three.candidate is not None and three.candidate < 1
+    tagged = [
+        Evidence(tuple(replace(s, tags=["vip"] if s.sample_id < "t020" else []) for s in side.samples))
+        for side in (WORSE, BETTER)
+    ]
+    context = replace(CONTEXT, slices=("vip",), dialogues=None)
+    sliced = run(tagged[0], tagged[1], context).find("perplexity/token", slice="vip")
+    assert sliced is not None and sliced.clusters == 20 and sliced.relative.bounds is not None
+
+
+def test_coverage_and_missing_intervals_of_a_slice() -> None:
+    tagged = [
+        Evidence(tuple(replace(s, tags=["vip"] if s.sample_id < "t005" else []) for s in side.samples))
+        for side in (WORSE, BETTER)
+    ]
+    context = replace(CONTEXT, slices=("vip",), dialogues=None)
+    found = run(without(tagged[0], "t001"), tagged[1], context)
+    sliced, every = found.find("perplexity/token", slice="vip"), found.find("perplexity/token")
+    assert sliced is not None and every is not None
+    assert (sliced.coverage, every.coverage) == (pytest.approx(4 / 5), pytest.approx(39 / 40))
+    assert sliced.relative.interval_reason == "only 4 independent clusters; an interval needs 10"
+    assert every.relative.interval_reason is None
