@@ -19,6 +19,7 @@ from evalkit.runs.interruption import terminable
 from trainer.doctor_cli import doctor
 from trainer.planning_cli import memory, screen
 from trainer.spikes_cli import spikes
+from trainer.stress_cli import stress
 from trainer.timeline_cli import timeline
 
 
@@ -283,6 +284,7 @@ cli.add_command(doctor)
 cli.add_command(memory)
 cli.add_command(screen)
 cli.add_command(spikes)
+cli.add_command(stress)
 cli.add_command(timeline)
 
 
