@@ -65,9 +65,7 @@ class Job:
 
     def struck(self, fault: Fault) -> dict[str, Any] | None:
         """What the first worker struck by a fault said; None where none was yet."""
-        found = [
-            json.loads(path.read_text()) for path in self.folder.glob(f"signs/struck-{fault.number}-*")
-        ]
+        found = [json.loads(path.read_text()) for path in self.folder.glob(f"signs/struck-{fault.number}-*")]
         return min(found, key=lambda sign: float(sign["at_s"])) if found else None
 
     def attempt(self, faults: Sequence[Fault]) -> Iterator[None]:
@@ -123,9 +121,7 @@ class Job:
             command += [f"--local_worker_num={self._workers}", "--master_addr=127.0.0.1", "--join=True"]
             command += [f"--master_port={_free_port()}", f"--log_dir={logs}", "--cluster_time_out=120"]
             command += [str(_WORKER), job]
-        paths = os.pathsep.join(
-            part for part in (str(_PROJECT), os.environ.get("PYTHONPATH", "")) if part
-        )
+        paths = os.pathsep.join(part for part in (str(_PROJECT), os.environ.get("PYTHONPATH", "")) if part)
         environment = {
             **os.environ,
             "PYTHONPATH": paths,
@@ -172,7 +168,9 @@ class Job:
         if (
             record.first_step_s is None
             and record.resumed_after is not None
-            and _text(self.folder / "signs" / f"arrivals-{record.number}-0.jsonl")  # the log has been cut back
+            and _text(
+                self.folder / "signs" / f"arrivals-{record.number}-0.jsonl"
+            )  # the log has been cut back
             and self._lines() > record.resumed_after
         ):
             record.first_step_s = now

@@ -25,7 +25,11 @@ def stress_table(report: StressReport) -> str:
         cells = [fault.kind, str(fault.step), ranks, *(_time(getattr(item, name)) for name in _TIMES[:3])]
         cells += ["-" if item.lost_steps is None else str(item.lost_steps), _time(item.catch_up_s)]
         lines.append("| " + " | ".join([*cells, f"{sign}{item.outcome}"]) + " |")
-    lines += ["", "| kind (median, longest) | faults | " + " | ".join(_TIMES) + " |", "|---|---|---|---|---|---|"]
+    lines += [
+        "",
+        "| kind (median, longest) | faults | " + " | ".join(_TIMES) + " |",
+        "|---|---|---|---|---|---|",
+    ]
     for kind in dict.fromkeys(item.fault.kind for item in report.recoveries):
         same = [item for item in report.recoveries if item.fault.kind == kind]
         lines.append(f"| {kind} | {len(same)} | " + " | ".join(_spread(same, name) for name in _TIMES) + " |")
