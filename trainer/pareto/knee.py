@@ -83,9 +83,9 @@ def _difference(
     mine: npt.NDArray[np.float64], other: npt.NDArray[np.float64], pooled: tuple[float, int] | None
 ) -> tuple[float, float, float]:
     """Difference of means, its standard error and Welch-Satterthwaite degrees of freedom."""
-    errors = error_of(mine, pooled), error_of(other, pooled)
-    assert errors[0] is not None and errors[1] is not None  # the front's settings have two runs
-    (_, a, df_a), (_, b, df_b) = errors
+    first, second = error_of(mine, pooled), error_of(other, pooled)
+    assert first is not None and second is not None  # the front's settings have two runs
+    (_, a, df_a), (_, b, df_b) = first, second
     error = (a * a + b * b) ** 0.5
     difference = float(mine.mean() - other.mean())
     if pooled is not None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from evalkit.yaml_source import YamlSource
 from trainer.configuration.strict import Positive, Strict
@@ -39,6 +39,18 @@ class Range(Strict):
         return isinstance(self.low, int) and isinstance(self.high, int)
 
 
+def _kind(value: Any) -> str:
+    # By what is given, so that a wrong number in a range isn't told as an unknown key of choices.
+    if isinstance(value, dict):
+        return "Choices" if "choices" in value else "Range"
+    return type(value).__name__
+
+
+FieldValues = Annotated[
+    Annotated[Choices, Tag("Choices")] | Annotated[Range, Tag("Range")], Discriminator(_kind)
+]
+
+
 class Objective(Strict):
     """A measured quantity and which way is better."""
 
@@ -72,7 +84,7 @@ class Search(Strict):
     """
 
     config: str
-    fields: Annotated[dict[str, Choices | Range], Field(min_length=1)]
+    fields: Annotated[dict[str, FieldValues], Field(min_length=1)]
     trials: Positive
     budget: Literal["samples", "steps"] = "samples"
     sampler_seed: int = Field(default=0, ge=0, lt=2**31)

@@ -1,9 +1,10 @@
 """The stress test's file, `version: 1`: which training, which faults, at which steps."""
 
+import math
 import random
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
@@ -122,7 +123,7 @@ def draw_faults(plan: StressPlan, config: TrainConfig) -> tuple[Fault, ...]:
         InputError: the run has too few steps.
     """
     generator = random.Random(plan.seed)
-    kinds: list[Kind] = [kind for kind, count in plan.faults for _ in range(count)]
+    kinds: list[Kind] = [kind for kind in get_args(Kind) for _ in range(getattr(plan.faults, kind))]
     generator.shuffle(kinds)
     assert config.checkpoints is not None
     every = config.checkpoints.every
@@ -142,7 +143,7 @@ def draw_faults(plan: StressPlan, config: TrainConfig) -> tuple[Fault, ...]:
         step = begin + generator.randrange(max(1, stretch - plan.slow_steps - 2))
         if kind in ("delay_checkpoint", "full_disk"):
             step = -(-step // every) * every  # where a checkpoint is due
-        hit = 1 if kind != "kill" else max(1, min(workers, -(-int(1000 * plan.kill_share) * workers // 1000)))
+        hit = 1 if kind != "kill" else min(workers, math.ceil(plan.kill_share * workers))
         ranks = (
             (0,)  # the one that writes
             if kind in ("delay_checkpoint", "full_disk", "corrupt_checkpoint")
