@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from evalkit.errors import ExitCode, InputError
+from evalkit.errors import ExitCode, IncompleteError, InputError
 from evalkit.runs.interruption import terminable
 from trainer.cli_paths import PATH
 
@@ -36,7 +36,10 @@ def plan(plan: Path, out: Path, check: bool, step: str | None, as_json: bool) ->
                     break
                 if not as_json:
                     click.echo(f"{name}: {QUESTIONS[name]}")
-                checklist.run(name)
+                try:
+                    checklist.run(name)
+                except KeyboardInterrupt:
+                    raise IncompleteError(f"{name}: interrupted; the same command runs it again") from None
                 if checklist.state(name)[0] != "done":
                     break
     found = checklist.to_json()
