@@ -24,8 +24,8 @@ import numpy as np
 from benchmarks.scoring import PEERS_VARIABLE
 from sandbox.business.features import intent_features
 from sandbox.business.fit import fit_intent
-from sandbox.business.intent import OUT_OF_SCOPE, IntentRecogniser
-from sandbox.business.linear_model import softmax
+from sandbox.business.intent import IntentRecogniser
+from sandbox.business.linear_model import OUT_OF_SCOPE, softmax
 from sandbox.business.recipes import fit_temperature
 
 _SEED = 2024
@@ -133,11 +133,13 @@ def _on_embeddings(
         scores = model.decision_function(inputs[held_out])
         tried.append(((scores.argmax(1) == truth[held_out]).mean(), -strength, scores))
     _, negative, scores = max(tried, key=lambda one: one[:2])
-    temperature = fit_temperature(scores, truth[held_out], none_of_these=True)
+    temperature = fit_temperature(scores, truth[held_out])
+    inside = np.asarray([label != OUT_OF_SCOPE for label in labels])
+    level = min(0.0, float(np.quantile(scores[:, inside].max(1)[inside[truth[held_out]]], 0.05)))
     model = LinearSVC(C=-negative, class_weight="balanced", random_state=_SEED).fit(
         inputs[: len(train)], truth
     )
-    found = softmax(model.decision_function(inputs[len(train) :]) / temperature, none_of_these=True)
+    found = softmax((model.decision_function(inputs[len(train) :]) - level) / temperature, none_of_these=True)
     costs = {"fit_cpu_s": round(time.process_time() - started, 1), "C": -negative}
     return {**_quality(found, labels, test), **costs}, _right(found, labels, test)
 

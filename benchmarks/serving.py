@@ -4,7 +4,8 @@
 tokens per second of 32 sessions against one session and against Hugging Face generate with a batch of 32, (c) the
 time to the first token of turn 5 with and without prefix reuse, (e) the time per token by length of history.
 `--part grpc` measures through gRPC: (d) what a turn costs outside the model.
-Sides run one after the other, each in a process of its own, in turn and more than once; a ratio is of medians.
+Sides run one after the other, each in a process of its own, in turn and more than once; a ratio is of medians. On a
+busy machine look at `cpu`: the same ratios by processor time, with `--cores 1`, where nobody waits for anybody.
 """
 
 import argparse
@@ -39,7 +40,6 @@ def run_side(command: list[str], settings: dict[str, Any]) -> dict[str, Any]:
 def measure_engine(source: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """Parts (a), (b), (c), (e) on one model."""
     from benchmarks.serving_models import prepare
-    from evalkit.backends.onnx_session import available_cores
     from evalkit.bundle import load_bundle
 
     prepare(source, folder)
@@ -48,7 +48,7 @@ def measure_engine(source: str, folder: Path, options: argparse.Namespace) -> di
     shared = {
         "bundle": str(folder / "bundle"),
         "hf": str(folder / "hf"),
-        "threads": available_cores(),
+        "cores": sorted(os.sched_getaffinity(0))[: options.cores],
         "kv_mib": options.kv_mib,
         "seed": options.seed,
         "new_tokens": options.new_tokens,
@@ -65,7 +65,20 @@ def measure_engine(source: str, folder: Path, options: argparse.Namespace) -> di
         sides["peer"].append(run_side(peer, shared))
         if options.mindir:
             sides["mindir"].append(run_side(own, {**shared, "engine": "mindir", "batch": False}))
-    return {"model": bundle.name, "parameters": bundle.model.parameters, **_summary(sides)}
+    return {
+        "model": bundle.name,
+        "parameters": bundle.model.parameters,
+        "cores": len(shared["cores"]),
+        "load": {side: [round(run["load"], 2) for run in runs] for side, runs in sides.items()},
+        "wall": _summary(sides, ""),
+        "cpu": _summary(sides, "cpu_"),
+        "a_equal_ids": {
+            side: runs[0]["one"][0]["ids"] == sides["peer"][0]["one"][0]["ids"]
+            for side, runs in sides.items()
+            if runs
+        },
+        "kv_used_bytes_at_the_end": sides["onnx"][0]["kv_used_bytes"],
+    }
 
 
 def measure_through_grpc(source: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -77,42 +90,37 @@ def measure_through_grpc(source: str, folder: Path, options: argparse.Namespace)
     return {"model": source, **measure_grpc(folder / "bundle", fit_flow(folder), seed=options.seed)}
 
 
-def _summary(sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _summary(sides: dict[str, list[dict[str, Any]]], kind: str) -> dict[str, Any]:
+    """Ratios by wall-clock time (kind "") or processor time ("cpu_")."""
+
     def median(side: str, part: str, field: str) -> float | None:
         found = [measured[field] for run in sides[side] for measured in run.get(part, [])]
-        return statistics.median(found) if found else None
+        return round(statistics.median(found), 3) if found else None
 
     def ratio(top: float | None, bottom: float | None) -> float | None:
         return None if top is None or bottom is None else round(top / bottom, 3)
 
-    ms = {side: median(side, "one", "ms_per_token") for side in sides}
-    one, many = median("onnx", "one", "tokens_per_s"), median("onnx", "batch", "tokens_per_s")
+    ms = {side: median(side, "one", f"{kind}ms_per_token") for side in sides}
+    rate = f"tokens_per_{kind}s"
+    one, many = median("onnx", "one", rate), median("onnx", "batch", rate)
+    generate = median("peer", "batch", rate)
     first = sides["onnx"][0]
     return {
-        "load": {side: [round(run["load"], 2) for run in runs] for side, runs in sides.items()},
         "a_ms_per_token": ms,
-        "a_ratio_to_eager": {
-            "onnx": ratio(ms["onnx"], ms["peer"]),
-            "mindir": ratio(ms["mindir"], ms["peer"]),
-        },
-        "a_equal_ids": {
-            side: runs[0]["one"][0]["ids"] == sides["peer"][0]["one"][0]["ids"]
-            for side, runs in sides.items()
-            if runs
-        },
-        "b_tokens_per_s": {"one": one, "32": many, "generate_32": median("peer", "batch", "tokens_per_s")},
+        "a_ratio_to_eager": {side: ratio(ms[side], ms["peer"]) for side in ("onnx", "mindir")},
+        "b_tokens_per_s": {"one": one, "32": many, "generate_32": generate},
         "b_ratio_to_one": ratio(many, one),
-        "b_ratio_to_generate": ratio(many, median("peer", "batch", "tokens_per_s")),
-        "c_fifth_turn": {kind: _fifth(first[kind]) for kind in ("settled", "at_once")},
+        "b_ratio_to_generate": ratio(many, generate),
+        "c_fifth_turn": {case: _fifth(first[case], kind) for case in ("settled", "at_once")},
         "e_ms_per_token": {
-            length: round(statistics.median(found), 3) for length, found in first["growth"].items()
+            length: round(statistics.median(run[f"{kind}ms_per_token"] for run in runs), 3)
+            for length, runs in first["growth"].items()
         },
-        "kv_used_bytes_at_the_end": first["kv_used_bytes"],
     }
 
 
-def _fifth(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    warm, cold = (statistics.median(run[field] for run in runs) for field in ("warm_ms", "cold_ms"))
+def _fifth(runs: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    warm, cold = (statistics.median(run[f"{side}_{kind}ms"] for run in runs) for side in ("warm", "cold"))
     return {
         "history": runs[0]["history"],
         "reused": runs[0]["reused"],
@@ -134,7 +142,8 @@ def main() -> None:
         help=f"Python of an environment with transformers and torch (default: ${PEERS_VARIABLE})",
     )
     parser.add_argument("--folder", type=Path, help="keep the prepared model here")
-    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--new-tokens", type=int, default=128)
+    parser.add_argument("--cores", type=int, help="cores that each side uses; default all")
     parser.add_argument("--repeats", type=int, default=3, help="in each process")
     parser.add_argument("--passes", type=int, default=2, help="processes of each side")
     parser.add_argument("--kv-mib", type=int, default=1024)

@@ -1,6 +1,7 @@
 """Our side of `benchmarks/serving.py --part engine`: the engine's loop in a process of its own."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -33,16 +34,18 @@ class _Clock:
 
     def __init__(self) -> None:
         self.times: dict[int, list[float]] = {}
+        self.cpu: dict[int, list[float]] = {}
         self.ids: dict[int, list[int]] = {}
         self.ends: dict[int, dict[str, Any]] = {}
 
     def write(self, *messages: dict[str, Any]) -> None:
-        now = time.perf_counter()
+        now, cpu = time.perf_counter(), time.process_time()
         for message in messages:
             if message["event"] in ("rejected", "broken"):
                 raise RuntimeError(message["reason"])
             if message["event"] in ("token", "end"):
                 self.times.setdefault(message["request"], []).append(now)
+                self.cpu.setdefault(message["request"], []).append(cpu)
                 self.ids.setdefault(message["request"], []).append(message["id"])
             if message["event"] == "end":
                 self.ends[message["request"]] = message
@@ -99,15 +102,17 @@ class _Engine:
 
 def speed(engine: _Engine, prompts: list[list[int]], new: int) -> dict[str, Any]:
     """Answer all prompts together."""
-    begin = time.perf_counter()
+    begin, cpu_begin = time.perf_counter(), time.process_time()
     requests = [engine.start(key, prompt, new) for key, prompt in enumerate(prompts)]
     engine.answer()
-    seconds = time.perf_counter() - begin
-    times = engine.clock.times[requests[0]]
+    seconds, cpu_s = time.perf_counter() - begin, time.process_time() - cpu_begin
+    times, cpu = engine.clock.times[requests[0]], engine.clock.cpu[requests[0]]
     result = {
         "seconds": seconds,
         "tokens_per_s": len(prompts) * new / seconds,
+        "tokens_per_cpu_s": len(prompts) * new / cpu_s,
         "ms_per_token": 1e3 * (times[-1] - times[0]) / (new - 1),
+        "cpu_ms_per_token": 1e3 * (cpu[-1] - cpu[0]) / (new - 1),
         "first_token_ms": 1e3 * (times[0] - begin),
         "ids": [engine.clock.ids[request] for request in requests[:1]],
     }
@@ -118,33 +123,42 @@ def speed(engine: _Engine, prompts: list[list[int]], new: int) -> dict[str, Any]
 def fifth_turn(engine: _Engine, settled: bool, random: np.random.Generator) -> dict[str, Any]:
     """Time to the first token of turn 5, with what the four turns before left, and in a new session."""
     ids: list[int] = []
-    for _turn in range(_TURNS):
+    for turn in range(_TURNS):
         ids += random.integers(6, engine.vocab_size, _USER_TOKENS).tolist()
-        begin = time.perf_counter()
-        request = engine.start(1, ids, _REPLY_TOKENS)
-        if _turn < _TURNS - 1:
+        if turn < _TURNS - 1:
+            request = engine.start(1, ids, _REPLY_TOKENS)
             (engine.settle if settled else engine.answer)()
             ids = [*ids, *engine.clock.ids[request]]
-    engine.answer()
-    warm = engine.clock.times[request][0] - begin
+    warm, warm_ms, warm_cpu_ms = _first_token(engine, 1, ids)
     engine.forget()
-    begin = time.perf_counter()
-    cold = engine.start(2, ids, _REPLY_TOKENS)
-    engine.answer()
-    result = {
+    cold, cold_ms, cold_cpu_ms = _first_token(engine, 2, ids)
+    engine.forget()
+    return {
         "history": len(ids) - _USER_TOKENS,
-        "reused": engine.clock.ends[request]["reused"],
-        "warm_ms": 1e3 * warm,
-        "cold_ms": 1e3 * (engine.clock.times[cold][0] - begin),
-        "equal_ids": engine.clock.ids[cold] == engine.clock.ids[request],
+        "reused": engine.clock.ends[warm]["reused"],
+        "warm_ms": warm_ms,
+        "cold_ms": cold_ms,
+        "warm_cpu_ms": warm_cpu_ms,
+        "cold_cpu_ms": cold_cpu_ms,
+        "equal_ids": engine.clock.ids[cold] == engine.clock.ids[warm],
     }
-    engine.forget()
-    return result
+
+
+def _first_token(engine: _Engine, key: int, ids: list[int]) -> tuple[int, float, float]:
+    begin, cpu_begin = time.perf_counter(), time.process_time()
+    request = engine.start(key, ids, _REPLY_TOKENS)
+    engine.answer()
+    return (
+        request,
+        1e3 * (engine.clock.times[request][0] - begin),
+        1e3 * (engine.clock.cpu[request][0] - cpu_begin),
+    )
 
 
 def main() -> None:
     """Read one JSON object of settings from stdin, print one of measurements; see `benchmarks/serving.py`."""
     settings = json.load(sys.stdin)
+    os.sched_setaffinity(0, settings["cores"])
     engine = _Engine(Path(settings["bundle"]), settings["engine"], settings["kv_mib"])
     random = np.random.default_rng(settings["seed"])
     new = settings["new_tokens"]
@@ -158,13 +172,10 @@ def main() -> None:
     if settings["history"]:
         result["settled"] = [fifth_turn(engine, True, random) for _ in range(settings["repeats"])]
         result["at_once"] = [fifth_turn(engine, False, random) for _ in range(settings["repeats"])]
-        result["growth"] = {
-            length: [
-                speed(engine, [random.integers(6, engine.vocab_size, length).tolist()], 24)["ms_per_token"]
-                for _ in range(settings["repeats"])
-            ]
-            for length in (100, 400, 1600)
-        }
+        for length in (100, 400, 1600):
+            prompt = random.integers(6, engine.vocab_size, length).tolist()
+            runs = [speed(engine, [prompt], 24) for _ in range(settings["repeats"])]
+            result.setdefault("growth", {})[length] = runs
     result["kv_used_bytes"] = engine.batcher.used_bytes
     sys.stdout.write("\n" + json.dumps(result) + "\n")
 

@@ -235,7 +235,14 @@ def compare(first: Path, second: Path, as_json: bool) -> None:
 @click.option(
     "--format", "formats", default=",".join(_FORMATS), show_default=True, help="Comma-separated list."
 )
-def report(run_folder: Path, formats: str) -> None:
+@click.option(
+    "--lang",
+    type=click.Choice(["en", "zh"]),
+    default="en",
+    show_default=True,
+    help="English or Chinese; names and numbers stay.",
+)
+def report(run_folder: Path, formats: str, lang: str) -> None:
     """Write the reports of a run again."""
     from evalkit.report import write_reports
     from evalkit.runs.folder import RunFolder
@@ -244,7 +251,7 @@ def report(run_folder: Path, formats: str) -> None:
     unknown = sorted(set(wanted) - set(_FORMATS))
     if unknown or not wanted:
         raise InputError(f"--format {formats}: choose from {', '.join(_FORMATS)}")
-    for path in write_reports(RunFolder(run_folder), wanted).values():
+    for path in write_reports(RunFolder(run_folder), wanted, lang).values():
         click.echo(f"report: {path}")
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 
-def run(group: click.Group, argv: Sequence[str] | None = None) -> NoReturn:
+def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command group and leave the process with the exit code of the contract.
 
     A command returns None (0) or an exit code. Errors of the user's making are one line on stderr; a traceback

@@ -6,11 +6,11 @@ the session as it was, so that the same turn_id can be sent again.
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from evalkit.chat import ChatRenderer, Message
+from evalkit.chat import ChatRenderer
 from sandbox.admission import Admission, Place
 from sandbox.business.features import RatedTurn
 from sandbox.business.flow import NOTHING_READ, BatchedFlow, UserReading
@@ -25,25 +25,9 @@ from sandbox.domain import (
     Usage,
 )
 from sandbox.engine.requests import Engine, GenerationEnd, GenerationRequest
-from sandbox.errors import InvalidRequestError
 from sandbox.limits import Limits
+from sandbox.prompts import Prompt, Prompts
 from sandbox.sessions import Exchange, Session, SessionStore
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """A conversation up to where the reply begins: token ids, or messages for an engine that tokenises by itself.
-
-    Attributes:
-        ids: the token ids.
-        first_exchange: index of the oldest exchange among them; those before were dropped.
-        messages: the messages.
-    """
-
-    ids: tuple[int, ...]
-    first_exchange: int
-    messages: tuple[Message, ...] = ()
-
 
 # The predicted satisfaction, and the nanoseconds it took.
 Rating = tuple[SatisfactionGuess | None, int]
@@ -81,7 +65,7 @@ class Conversations:
         """
         self._store = store
         self._engine = engine
-        self._renderer = renderer
+        self._prompts = Prompts(renderer, limits)
         self._flow = flow
         self._limits = limits
         self._admission = admission or Admission(engine, limits.max_waiting_turns)
@@ -122,7 +106,7 @@ class Conversations:
     async def _answer(
         self, session: Session, turn: TurnInput, reading: UserReading, arrived_ns: int, place: Place
     ) -> AsyncGenerator[TurnPiece, None]:
-        prompt = self._prompt(session, turn.user_text, turn.sampling.max_new_tokens)
+        prompt = self._prompts.next_prompt(session, turn.user_text, turn.sampling.max_new_tokens)
         request = GenerationRequest(
             session.cache_key,
             prompt.ids,
@@ -260,51 +244,3 @@ class Conversations:
         return await self._flow.rate(
             RatedTurn(turn.user_text, text, len(session.turns), reading.failed_turns)
         )
-
-    def _prompt(self, session: Session, user_text: str, max_new_tokens: int) -> Prompt:
-        """The prompt of the next reply; where it's too long for the model, without the oldest turns.
-
-        The system text always stays. When turns are dropped the rest is laid out anew: texts of the user are encoded
-        again (that is exact), generated ids are copied.
-        """
-        exchanges, first = session.exchanges, session.first_exchange
-        if self._renderer is None:
-            return Prompt((), first, conversation_messages(session.system_text, exchanges[first:], user_text))
-        room = self._limits.max_context_tokens - max_new_tokens
-        if exchanges:
-            last = exchanges[-1].reply_ids
-            ids = [*session.prompt_ids, *self._renderer.next_turn(last, user_text)]
-        else:
-            ids = self._renderer.opening(session.system_text, user_text)
-            session.shared_tokens = self._renderer.opening_head(session.system_text)
-        while len(ids) > room and first < len(exchanges):
-            first += 1
-            ids = self._layout(session.system_text, exchanges[first:], user_text)
-        if len(ids) > room:
-            raise InvalidRequestError(
-                f"{len(ids)} tokens with the system text and the template, and {max_new_tokens} for the reply, don't"
-                f" fit into {self._limits.max_context_tokens}; shorten it or lower sampling.max_new_tokens",
-                "user_text",
-            )
-        return Prompt(tuple(ids), first)
-
-    def _layout(self, system_text: str, exchanges: Sequence[Exchange], user_text: str) -> list[int]:
-        assert self._renderer is not None
-        users = [*(exchange.user_text for exchange in exchanges), user_text]
-        ids = self._renderer.opening(system_text, users[0])
-        for exchange, following in zip(exchanges, users[1:], strict=True):
-            ids += [*exchange.reply_ids, *self._renderer.next_turn(exchange.reply_ids, following)]
-        return ids
-
-
-def conversation_messages(
-    system_text: str, exchanges: Sequence[Exchange], user_text: str
-) -> tuple[Message, ...]:
-    """The conversation as messages: the system text where there is one, then user and assistant by turns."""
-    said = [
-        message
-        for exchange in exchanges
-        for message in (Message("user", exchange.user_text), Message("assistant", exchange.reply_text))
-    ]
-    system = [Message("system", system_text)] if system_text else []
-    return (*system, *said, Message("user", user_text))

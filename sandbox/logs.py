@@ -4,17 +4,19 @@ Nothing that a user said gets into it by accident: of an exception the log shows
 (a message may quote the text it stumbled over). Conversations are logged only with --log-text.
 """
 
+import asyncio
 import logging
 import sys
 import traceback
 from datetime import UTC, datetime
 from types import TracebackType
+from typing import Any
 
 import orjson
 
 from sandbox.calls import current_call
 
-FORMATS = ("text", "json")
+log = logging.getLogger(__name__)
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -64,6 +66,12 @@ def configure_logging(form: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def log_loop_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A handler for exceptions that nobody awaited: asyncio's own quotes them, and so perhaps what a user said."""
+    error = context.get("exception")
+    log.error("in the background: %s", context["message"], exc_info=error if error is not None else False)
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

@@ -23,6 +23,7 @@ from sandbox.engine.requests import Engine
 from sandbox.health import NOT_SERVING, SERVING, Health
 from sandbox.interceptor import CallInterceptor
 from sandbox.limits import Limits
+from sandbox.logs import log_loop_fault
 from sandbox.metrics import NoMetrics, PrometheusMetrics
 from sandbox.options import ServeOptions
 from sandbox.port import bind, check_address, make_server
@@ -58,8 +59,10 @@ async def serve(options: ServeOptions) -> None:
     tokens = TokenFile(options.tokens_file) if options.tokens_file else None
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(log_loop_fault)
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     health = Health([SERVICE_NAME])
     opening = asyncio.ensure_future(open_served(options, health.follow_engine))
     if not await _until_stopped(opening, stop):

@@ -6,6 +6,7 @@ Everything else (sampling, resource, headers) is left to OpenTelemetry's own var
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_LAST_SPANS_S = 2.0
 _ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
@@ -55,7 +57,14 @@ def tracing(endpoint: str | None, environment: Mapping[str, str] = os.environ) -
         raise InputError("--otlp: OpenTelemetry isn't installed; install evalkit[tracing]") from None
     provider = TracerProvider(resource=Resource.create({"service.name": "evalkit-sandbox"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
-    return Tracing(make_interceptor(provider), provider.shutdown)
+    return Tracing(make_interceptor(provider), lambda: _shut_down(provider))
+
+
+def _shut_down(provider: "TracerProvider") -> None:
+    """Send what is left; a collector that doesn't answer doesn't hold up the server's end."""
+    last = threading.Thread(target=provider.shutdown, daemon=True)
+    last.start()
+    last.join(_LAST_SPANS_S)
 
 
 def import_interceptor() -> Any:

@@ -1,20 +1,20 @@
 """Compare two models on the samples that both hold: the change of every metric with its paired interval."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from evalkit.gate.comparison import ComparedMetric, Comparison, Difference
 from evalkit.gate.families import evidence_kinds
 from evalkit.gate.pairing import KINDS, Pairing, pair
 from evalkit.metrics.context import MetricContext
-from evalkit.metrics.estimators import MetricKey, NamedEstimator
+from evalkit.metrics.estimators import Estimator, MetricKey, NamedEstimator
 from evalkit.metrics.evaluate import build_estimators
 from evalkit.metrics.resampled import SLICE
 from evalkit.metrics.result import Interval, MetricResult
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.results_io import Results
-from evalkit.statistics.paired import PairedChange, paired_change
+from evalkit.statistics.paired import ChangeKind, PairedChange, paired_changes
 
 
 def compare(
@@ -40,14 +40,12 @@ def compare(
     ours = _by_key(build_estimators(pairing.candidate, ctx))
     theirs = _by_key(build_estimators(pairing.baseline, ctx))
     others = {_key(metric): metric for metric in baseline_results.metrics}
-    metrics = []
-    for metric in candidate_results.metrics:
-        other = others.get(_key(metric))
-        if other is None:
-            continue
-        problem = _not_comparable(metric, other, same_model)
-        sides = (ours.get(_key(metric)), theirs.get(_key(metric)))
-        metrics.append(_compared(metric, other, sides, pairing, ctx, problem))
+    shared = [
+        _Shared(metric, other, ours.get(_key(metric)), theirs.get(_key(metric)), same_model)
+        for metric in candidate_results.metrics
+        if (other := others.get(_key(metric))) is not None
+    ]
+    changes = _changes(shared, ctx)
     return Comparison(
         run_id=candidate_results.run_id,
         plan_sha256=candidate_results.plan_sha256,
@@ -56,30 +54,57 @@ def compare(
         baseline_complete=baseline_results.complete,
         baseline_counts=baseline_results.counts,
         pairs={kind: pairing.counts(kind) for kind in KINDS},
-        metrics=tuple(metrics),
+        metrics=tuple(
+            _compared(item, changes.get(index, {}), pairing, ctx) for index, item in enumerate(shared)
+        ),
     )
 
 
+@dataclass(frozen=True)
+class _Shared:
+    """One metric that both models have, and what measures it on the paired samples."""
+
+    metric: MetricResult
+    other: MetricResult
+    ours: NamedEstimator | None
+    theirs: NamedEstimator | None
+    same_model: bool
+
+    @property
+    def problem(self) -> str | None:
+        """Why there is no change to speak of, or None."""
+        return (
+            _not_comparable(self.metric, self.other, self.same_model)
+            or _unmeasured("candidate", self.ours)
+            or _unmeasured("baseline", self.theirs)
+        )
+
+
+def _changes(shared: Sequence[_Shared], ctx: MetricContext) -> dict[int, dict[ChangeKind, PairedChange]]:
+    """Both changes of each metric, by its place; all intervals come from one set of resamples."""
+    kinds: tuple[ChangeKind, ...] = ("absolute", "relative")
+    places: list[tuple[int, ChangeKind, float]] = []
+    asked: list[tuple[Estimator, Estimator, ChangeKind]] = []
+    for index, item in enumerate(shared):
+        if item.problem is not None or item.ours is None or item.theirs is None:
+            continue
+        # A metric without a problem has both estimators.
+        assert item.ours.estimator is not None and item.theirs.estimator is not None
+        for kind in kinds:
+            places.append((index, kind, item.ours.widen))
+            asked.append((item.ours.estimator, item.theirs.estimator, kind))
+    found: dict[int, dict[ChangeKind, PairedChange]] = {}
+    answers = paired_changes(asked, ctx.confidence, ctx.seed)
+    for (index, kind, widen), change in zip(places, answers, strict=True):
+        # What a predictor gets wrong it may get wrong differently for either model: no smaller change is clear.
+        found.setdefault(index, {})[kind] = _widened(change, widen)
+    return found
+
+
 def _compared(
-    metric: MetricResult,
-    other: MetricResult,
-    sides: tuple[NamedEstimator | None, NamedEstimator | None],
-    pairing: Pairing,
-    ctx: MetricContext,
-    problem: str | None,
+    item: _Shared, changes: Mapping[ChangeKind, PairedChange], pairing: Pairing, ctx: MetricContext
 ) -> ComparedMetric:
-    ours, theirs = sides
-    changes: dict[str, PairedChange] = {}
-    if problem is None:
-        problem = _unmeasured("candidate", ours) or _unmeasured("baseline", theirs)
-    if problem is None and ours is not None and theirs is not None:
-        # _unmeasured has made sure that both estimators exist.
-        assert ours.estimator is not None and theirs.estimator is not None
-        for kind in ("absolute", "relative"):
-            change = paired_change(ours.estimator, theirs.estimator, kind, ctx.confidence, ctx.seed)
-            # What a predictor gets wrong it may get wrong differently for either model: no smaller change is clear.
-            changes[kind] = _widened(change, ours.widen)
-    absolute = changes.get("absolute")
+    metric, problem, absolute = item.metric, item.problem, changes.get("absolute")
     return ComparedMetric(
         name=metric.name,
         k=metric.k,
@@ -88,13 +113,13 @@ def _compared(
         direction=metric.direction,
         candidate=None if absolute is None else absolute.candidate,
         baseline=None if absolute is None else absolute.baseline,
-        absolute=_difference(changes.get("absolute"), problem),
+        absolute=_difference(absolute, problem),
         relative=_difference(changes.get("relative"), problem),
         n=0 if absolute is None else absolute.n,
         clusters=0 if absolute is None else absolute.clusters,
-        coverage=_coverage(metric, ours, theirs, pairing, ctx),
+        coverage=_coverage(metric, item.ours, item.theirs, pairing, ctx),
         signature=metric.signature,
-        baseline_signature=other.signature,
+        baseline_signature=item.other.signature,
         action=metric.action,
     )
 

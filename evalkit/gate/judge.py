@@ -19,12 +19,6 @@ from evalkit.metrics.registry import spec_for
 from evalkit.runs.results_io import Results
 from evalkit.scenario.schema import Policy, Rule
 
-MAX_LOOKS = 2
-
-_WARNING = (
-    "Looking again and again isn't free: every further look at new samples raises the chance of a wrong "
-    f"verdict. Plan for at most {MAX_LOOKS} looks; add the named number of samples at once."
-)
 _UNMEASURED = "supply what the reason names, then measure and judge again"
 _ASSUMPTION = (
     "number of blocking rules times (1 - confidence), at most 1; it holds however the rules depend on each "
@@ -33,7 +27,12 @@ _ASSUMPTION = (
 
 
 def judge(
-    results: Results, comparison: Comparison | None, policy: Policy, *, first_release: bool = False
+    results: Results,
+    comparison: Comparison | None,
+    policy: Policy,
+    *,
+    first_release: bool = False,
+    look: int = 1,
 ) -> Verdict:
     """Decide every rule and the whole.
 
@@ -42,12 +41,13 @@ def judge(
         comparison: with the baseline; None where there is none.
         policy: what must hold.
         first_release: change rules are not applied, and the verdict says so.
+        look: the how manieth look at this candidate it is; beyond the policy's `max_looks` nothing is decided.
 
     Returns:
         The verdict; equal arguments give equal bytes.
     """
     rules = tuple(
-        judge_rule(index, rule, policy, results, comparison, first_release=first_release)
+        judge_rule(index, rule, policy, results, comparison, first_release=first_release, look=look)
         for index, rule in enumerate(policy.rules)
     )
     verdict, reason = _overall(rules)
@@ -63,10 +63,11 @@ def judge(
         policy_sha256=policy_digest(policy),
         policy=resolve_policy(policy),
         first_release=first_release,
+        look=look,
         rules=rules,
         false_fail_probability=min(1.0, applied * (1 - policy.confidence)),
         false_fail_assumption=_ASSUMPTION,
-        warning=_WARNING if undecided else None,
+        warning=_looking_again(look, policy) if undecided else None,
     )
 
 
@@ -77,7 +78,8 @@ def judge_rule(
     results: Results,
     comparison: Comparison | None,
     *,
-    first_release: bool = False,
+    first_release: bool,
+    look: int,
 ) -> RuleVerdict:
     """Decide one rule."""
     condition = Condition.of(rule)
@@ -89,6 +91,7 @@ def judge_rule(
         found.problem
         or allowance_problem(rule, condition, policy, results, comparison)
         or quality_problem(found, rule, policy.confidence)
+        or _looks_problem(look, policy)
     )
     if problem is not None:
         return _verdict(index, rule, condition, found, "INCONCLUSIVE", problem, action=_UNMEASURED)
@@ -122,6 +125,19 @@ def decide(condition: Condition, found: Measurement) -> tuple[Outcome, str]:
         return "FAIL", _compared(f"{good_name} bound", good, beyond, threshold)
     undecided = _compared(f"{bad_name} bound", bad, beyond, threshold)
     return "INCONCLUSIVE", f"{undecided}, {good_name} bound {_short(good)} is not: too few samples to decide"
+
+
+def _looks_problem(look: int, policy: Policy) -> str | None:
+    if 1 <= look <= policy.max_looks:
+        return None
+    return f"this is look {look} at this candidate under this policy, each at other samples; max_looks allows {policy.max_looks}"
+
+
+def _looking_again(look: int, policy: Policy) -> str:
+    return (
+        "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. "
+        f"This was look {look} of at most {policy.max_looks}; add the named number of samples at once."
+    )
 
 
 def _rule_name(rule: RuleVerdict) -> str:

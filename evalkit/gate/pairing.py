@@ -3,9 +3,9 @@
 Both models are then measured on exactly these, so that a difference is one of the models, not of the samples.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evalkit.errors import InputError
 from evalkit.gate.comparison import PairCounts
@@ -36,6 +36,9 @@ class Pairing:
     planned: frozenset[Unit]
     usable: tuple[frozenset[Unit], frozenset[Unit]]
     tags: dict[Unit, frozenset[str]]
+    _counts: dict[str | None, Counter[tuple[str, str]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def counts(self, kind: str) -> PairCounts:
         """How many units of `kind` are paired."""
@@ -49,15 +52,23 @@ class Pairing:
 
     def coverage(self, kinds: Iterable[str], slice: str | None) -> float | None:
         """Paired units over planned ones of some kinds, within a slice; None where nothing was planned."""
-        wanted = set(kinds)
+        planned, paired = 0, 0
+        for kind in set(kinds):
+            planned += self._counted(slice)["planned", kind]
+            paired += self._counted(slice)["paired", kind]
+        return paired / planned if planned else None
 
-        def count(units: frozenset[Unit]) -> int:
-            return sum(
-                unit[0] in wanted and (slice is None or slice in self.tags.get(unit, ())) for unit in units
-            )
-
-        planned = count(self.planned)
-        return count(self.paired) / planned if planned else None
+    def _counted(self, slice: str | None) -> Counter[tuple[str, str]]:
+        """Planned and paired units of each kind within a slice, counted once."""
+        if slice not in self._counts:
+            found: Counter[tuple[str, str]] = Counter()
+            for name, units in (("planned", self.planned), ("paired", self.paired)):
+                kinds = Counter(
+                    unit[0] for unit in units if slice is None or slice in self.tags.get(unit, ())
+                )
+                found.update({(name, kind): number for kind, number in kinds.items()})
+            self._counts[slice] = found
+        return self._counts[slice]
 
 
 def pair(candidate: Evidence, baseline: Evidence, dialogues: DialogueSetup | None = None) -> Pairing:
@@ -74,8 +85,8 @@ def pair(candidate: Evidence, baseline: Evidence, dialogues: DialogueSetup | Non
     paired = frozenset(unit for unit, content in ours.usable.items() if theirs.usable.get(unit) == content)
     paired = _same_dialogues(paired, ours, theirs)
     return Pairing(
-        candidate=_restrict(candidate, paired),
-        baseline=_restrict(baseline, paired),
+        candidate=_restrict(candidate, ours, paired),
+        baseline=_restrict(baseline, theirs, paired),
         paired=paired,
         planned=frozenset(ours.tags) | frozenset(theirs.tags) | _planned_trials(dialogues),
         usable=(frozenset(ours.usable), frozenset(theirs.usable)),
@@ -149,7 +160,10 @@ def _planned_trials(dialogues: DialogueSetup | None) -> frozenset[Unit]:
     )
 
 
-def _restrict(evidence: Evidence, paired: frozenset[Unit]) -> Evidence:
+def _restrict(evidence: Evidence, units: _Units, paired: frozenset[Unit]) -> Evidence:
+    if len(paired) == len(units.tags):
+        # Every record is one of a pair: what is known of the whole evidence needn't be computed again.
+        return evidence
     return Evidence(
         samples=tuple(sample for sample in evidence.samples if _sample_unit(sample) in paired),
         turns=tuple(turn for turn in evidence.turns if _turn_unit(turn) in paired),

@@ -2,6 +2,10 @@
 
 A share whose independent units can be counted in the scenario is computed exactly. For everything else the spread must
 be known, and only a pilot run knows it.
+
+A plan must serve either truth: the named size decides the rule where the true value is the assumed one, and where it
+lies as far on the other side of the threshold. For most statistics that is one size; a share near 0 or 1 needs more on
+the side of one half.
 """
 
 import math
@@ -17,11 +21,11 @@ from evalkit.scenario.schema import Policy, Rule
 from evalkit.statistics.power import (
     LARGEST_N,
     POWER,
+    assured_power,
+    assured_ratio,
     binomial_power,
     deciding_trials,
     error_of_bound,
-    error_ratio,
-    normal_power,
 )
 
 _NO_PILOT = "its spread isn't known before a run; name one with --pilot RUN"
@@ -59,8 +63,9 @@ class RulePower:
         index, metric, k, slice, condition, threshold: the rule.
         assumed, assumption: the true value that is supposed, and in words where it comes from.
         units: what is counted.
-        n: planned by the scenario; needs_n: the number that decides the rule with 95 % power.
-        power: probability that n units decide it (PASS where the assumed value is good, FAIL where it is bad).
+        n: planned by the scenario; needs_n: the number that decides the rule with 95 % power, on either side.
+        power: the smaller of two probabilities: that n units give PASS, and FAIL, where the true value lies as far from the
+            threshold as the assumed one, on the good and on the bad side.
         method: exact-binomial, or normal with a pilot's spread.
         reason: why a number is missing, else None.
     """
@@ -160,13 +165,16 @@ def _exact(
         return RulePower(
             **known, reason="the assumed value doesn't leave the threshold: no sample size decides"
         )
-    needs = deciding_trials(threshold, assumed, confidence)
+    shares = (assumed, min(1.0, max(0.0, 2 * threshold - assumed)))
+    sizes = [deciding_trials(threshold, share, confidence) for share in shares]
+    enough = [size for size in sizes if size is not None]
+    needs = max(enough) if len(enough) == len(sizes) else None
     reason = None if needs is not None else "no sample size below a thousand million decides"
     power = None
     if units.count is None:
         reason = units.reason
     else:
-        power = binomial_power(units.count, threshold, assumed, confidence)
+        power = min(binomial_power(units.count, threshold, share, confidence) for share in shares)
     return RulePower(**known, needs_n=needs, power=power, reason=reason)
 
 
@@ -182,25 +190,55 @@ def _normal(
     if value is None or bounds is None:
         problem = found.problem or found.bounds_reason or "no interval"
         return RulePower(**known, reason=f"{pilot.name} doesn't tell the spread: {problem}")
-    assumption = f"a true value of {value:.4g} and the spread, as {pilot.name} measured them"
-    known = {**known, "assumed": value, "assumption": assumption, "method": "normal"}
     end = bounds.low if value > threshold else bounds.high
-    if value == threshold or end is None or end == value or not found.clusters:
+    spread = None if end is None or not found.clusters else error_of_bound(value, end, bounds.confidence)
+    assumed, doubt = value, spread
+    assumption = f"a true value of {value:.4g} and the spread, each as far as {pilot.name} tells it"
+    if condition.kind == "change" and condition.clears(0.0) and threshold != 0:
+        # What a margin is for: to let a candidate pass that is no worse. The pilot's own change is one draw around that.
+        assumed, doubt = 0.0, 0.0
+        assumption = f"no true change, and the spread as {pilot.name} measured it"
+    known = {**known, "assumed": assumed, "assumption": assumption, "method": "normal"}
+    if assumed == threshold or not spread or doubt is None or not found.clusters:
         return RulePower(
             **known, reason="the assumed value doesn't leave the threshold, or its spread is unknown"
         )
-    error, distance = error_of_bound(value, end, bounds.confidence), abs(value - threshold)
-    needed = found.clusters * error_ratio(distance, error, confidence)
-    needs = math.ceil(needed) if needed <= LARGEST_N else None
+    distance = abs(assumed - threshold)
+    # Of one cluster, where the true value is the assumed one and where it is as far beyond the threshold.
+    near = spread * math.sqrt(found.clusters)
+    errors = (near, math.hypot(near, math.sqrt(_discordance(known, condition, units, pilot, distance))))
+    ratios = [assured_ratio(distance, error, doubt, confidence) for error in errors]
+    enough = [ratio for ratio in ratios if ratio is not None and ratio <= LARGEST_N]
+    needs = math.ceil(max(enough)) if len(enough) == len(ratios) else None
     reason = None if needs is not None else "no sample size below a thousand million decides"
+    if None in ratios:
+        reason = f"{pilot.name} is too small to tell on which side of the threshold the value lies; measure a larger one"
     power = None
     if units.count is None:
         reason = units.reason
     elif units.count == 0:
         power, reason = 0.0, "the scenario plans no such sample"
     else:
-        power = normal_power(distance, error * math.sqrt(found.clusters / units.count), confidence)
+        power = min(
+            assured_power(distance, error / math.sqrt(units.count), doubt, confidence) for error in errors
+        )
     return RulePower(**known, needs_n=needs, power=power, reason=reason)
+
+
+def _discordance(
+    known: Mapping[str, Any], condition: Condition, units: Units, pilot: Pilot, distance: float
+) -> float:
+    """What a true change of twice the margin adds to the variance of one cluster, where outcomes are yes or no.
+
+    Both models' outcomes then differ in that share of the clusters more, at least: the variance of a difference of outcomes
+    is discordance - change^2. For any other statistic the spread is taken to stay as it is.
+    """
+    if condition.kind != "change" or not units.outcomes or pilot.comparison is None:
+        return 0.0
+    metric = pilot.comparison.find(known["metric"], known["k"], known["slice"])
+    scale = 1.0 if not condition.relative else abs((metric.baseline if metric else None) or 1.0)
+    change = min(1.0, 2 * distance * scale)
+    return max(0.0, change - change * change) / scale**2
 
 
 def describe(item: RulePower) -> str:

@@ -76,6 +76,7 @@ class Verdict:
         verdict: over the blocking rules: FAIL before INCONCLUSIVE before PASS.
         reason: the verdict in one sentence.
         policy: resolved; policy_sha256 is its digest.
+        look: the how manieth look at the candidate it was, see `evalkit.runs.looks`.
         false_fail_probability: upper bound of the chance that at least one blocking rule fails although every
             true value is within its threshold; `false_fail_assumption` says how it was found.
         warning: about looking again, where something is undecided.
@@ -90,6 +91,7 @@ class Verdict:
     policy_sha256: str
     policy: dict[str, Any]
     first_release: bool
+    look: int
     rules: tuple[RuleVerdict, ...]
     false_fail_probability: float
     false_fail_assumption: str
@@ -131,6 +133,7 @@ def read_verdict(path: Path) -> Verdict:
         policy_sha256=reader.text("policy_sha256"),
         policy=dict(reader.mapping("policy")),
         first_release=reader.flag("first_release"),
+        look=reader.integer("look"),
         rules=tuple(
             _rule_from_dict(entry, f"{path}: rules[{index}]")
             for index, entry in enumerate(reader.sequence("rules"))

@@ -14,16 +14,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from evalkit.metrics.classification import high_risk_probability
 from evalkit.metrics.context import MetricContext, RiskSetup
-from evalkit.metrics.estimators import FloatArray, NamedEstimator, RatioEstimator, group_clusters
+from evalkit.metrics.estimators import (
+    FloatArray,
+    IndexArray,
+    NamedEstimator,
+    RatioEstimator,
+    group_clusters,
+    group_names,
+)
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import SampleRecord
 from evalkit.statistics.binomial import clopper_pearson, effective_sample, one_outcome_each
-
-IndexArray = npt.NDArray[np.intp]
 
 _HALF_NORMAL = math.sqrt(2 / math.pi)
 _NONE_JUDGED = "the judged part holds no scored decision"
@@ -53,6 +57,13 @@ class CalibrationErrorEstimator:
         """The error; None without a decision."""
         value = float(self.replicates(np.ones((1, len(self.clusters))))[0])
         return None if math.isnan(value) else value
+
+    def grouped(self, groups: IndexArray, size: int) -> "CalibrationErrorEstimator":
+        """See `Groupable`."""
+        decisions, residuals = np.zeros((2, size, self.decisions.shape[1]))
+        np.add.at(decisions, groups, self.decisions)
+        np.add.at(residuals, groups, self.residuals)
+        return CalibrationErrorEstimator(group_names(size), decisions, residuals)
 
     def replicates(self, weights: FloatArray) -> FloatArray:
         """See `Estimator.replicates`. The bins stay those of the whole evidence."""

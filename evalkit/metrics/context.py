@@ -39,6 +39,8 @@ class DialogueSetup:
             its model card; None where there is no card.
         satisfaction_data: what the predictor learnt from, generated or rated, from its model card.
         costs: see `evalkit.scenario.schema.DialogueCosts`; None where none are declared.
+        greedy: whether greedy decoding is promised (temperature 0), so that equal conversations get equal replies.
+        single_turn_probes: whether recall probes are asked in a single turn, too.
     """
 
     dialogue_ids: tuple[str, ...]
@@ -53,6 +55,8 @@ class DialogueSetup:
     satisfaction_error: float | None = None
     satisfaction_data: str | None = None
     costs: dict[str, float] | None = None
+    greedy: bool = False
+    single_turn_probes: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,36 +5,17 @@ other count once; trials that were lost around the model count as missing, shown
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
-from evalkit.metrics.context import DialogueSetup, MetricContext
+from evalkit.metrics.context import MetricContext
+from evalkit.metrics.dialogue_checks import blame, consistency, expectation_rates, repeatability
 from evalkit.metrics.dialogue_cost import cost_parts, late_turns, settled
-from evalkit.metrics.estimators import IntervalMethod, NamedEstimator, RatioEstimator, ShareEstimator
-from evalkit.metrics.trials import Trial, TrialSet, group_trials
+from evalkit.metrics.dialogue_view import View, absent, mean, share, shares
+from evalkit.metrics.estimators import NamedEstimator
+from evalkit.metrics.trials import Trial, group_trials
 from evalkit.runs.evidence import Evidence
 from evalkit.statistics.passk import pass_hat_k
-
-
-@dataclass(frozen=True)
-class _View:
-    """The trials of one slice, as every metric below reads them."""
-
-    setup: DialogueSetup
-    trials: TrialSet
-    slice: str | None
-
-    @property
-    def scored(self) -> list[Trial]:
-        """Independent trials that gave a result."""
-        return [trial for trial in self.trials.independent() if trial.outcome != "missing"]
-
-    @property
-    def method(self) -> IntervalMethod | None:
-        """A fixed list whose trials don't vary is measured whole: its rates are facts, each its own bound."""
-        whole = self.setup.population == "fixed" and len(self.trials.copies) == len(self.trials.dialogue_ids)
-        return "fixed-population" if whole else None
 
 
 def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
@@ -48,10 +29,12 @@ def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimato
         return []
     found: list[NamedEstimator] = []
     for name in dialogue_slices(context):
-        view = _View(setup, group_trials(evidence.turns, setup, name), name)
+        view = View(setup, group_trials(evidence.turns, setup, name), name)
         found += [_pass_hat_k(view, k) for k in context.k_values]
         found += [
-            _consistency(view),
+            *consistency(view),
+            *expectation_rates(view),
+            repeatability(view),
             *_handover(view),
             _satisfaction(view),
             *_resolution(view),
@@ -67,7 +50,7 @@ def dialogue_slices(context: MetricContext) -> list[str | None]:
     return [None, *(name for name in context.slices if name in tags)]
 
 
-def _pass_hat_k(view: _View, k: int) -> NamedEstimator:
+def _pass_hat_k(view: View, k: int) -> NamedEstimator:
     counts, planned = view.trials.counts(), view.trials.planned
     outcomes = {key: pass_hat_k(passed, done, k) for key, (passed, done) in counts.items()}
     defined = {key: value for key, value in outcomes.items() if value is not None}
@@ -79,6 +62,7 @@ def _pass_hat_k(view: _View, k: int) -> NamedEstimator:
         "trials_with_result": sum(done for _, done in counts.values()),
         "trials_planned": total,
         "dialogues_of_copies": len(copies),
+        "blame": blame(view.trials),
         "flaky": sorted(key for key in counts if _is_flaky(view.trials.by_dialogue[key])),
     }
     reason = None
@@ -92,7 +76,7 @@ def _pass_hat_k(view: _View, k: int) -> NamedEstimator:
         "dialogue/pass_hat_k",
         k=k,
         slice=view.slice,
-        estimator=_shares(((key, value, 1.0) for key, value in defined.items())) if defined else None,
+        estimator=shares(((key, value, 1.0) for key, value in defined.items())) if defined else None,
         reason=reason,
         coverage=given / total if total else None,
         details=details,
@@ -104,25 +88,7 @@ def _is_flaky(trials: Sequence[Trial]) -> bool:
     return {"passed", "failed"} <= {trial.outcome for trial in trials}
 
 
-def _consistency(view: _View) -> NamedEstimator:
-    """Share of recall probes whose fact stands in the reply; how far back it was stated is in the details."""
-    asked: Counter[int] = Counter()
-    honoured: Counter[int] = Counter()
-    units = []
-    for trial in view.scored:
-        for turn in trial.turns:
-            probes = [item for item in turn.expectations if item.kind == "recalls"]
-            for probe, distance in zip(probes, turn.probe_distance, strict=True):
-                asked[distance] += 1
-                honoured[distance] += probe.passed
-                units.append((trial.dialogue_id, float(probe.passed), 1.0))
-    by_distance = [{"turns": key, "honoured": honoured[key], "asked": asked[key]} for key in sorted(asked)]
-    return _share(
-        view, "dialogue/consistency", units, "no dialogue asks for a fact", {"by_distance": by_distance}
-    )
-
-
-def _handover(view: _View) -> list[NamedEstimator]:
+def _handover(view: View) -> list[NamedEstimator]:
     """Hand-over to a human, scored a dialogue: was it needed, did it come, in which turn.
 
     Late turns are counted from the first turn that needs it; a hand-over that never came is late by all turns
@@ -144,17 +110,17 @@ def _handover(view: _View) -> list[NamedEstimator]:
     if not any(turn.handover is not None for trial in view.scored for turn in trial.turns):
         no_flow = "the flow decides no hand-over"
         names = ("precision", "recall", "rate")
-        absent = [*(f"dialogue/handover_{name}" for name in names), "dialogue/late_turns"]
-        return [_absent(view, name, no_flow) for name in absent]
+        without = [*(f"dialogue/handover_{name}" for name in names), "dialogue/late_turns"]
+        return [absent(view, name, no_flow) for name in without]
     return [
-        _share(view, "dialogue/handover_precision", decided, "no dialogue was handed over"),
-        _share(view, "dialogue/handover_recall", needed, "no dialogue needs a hand-over"),
-        _share(view, "dialogue/handover_rate", rate, "no trial gave a result"),
-        _mean(view, "dialogue/late_turns", late, "no dialogue needs a hand-over"),
+        share(view, "dialogue/handover_precision", decided, "no dialogue was handed over"),
+        share(view, "dialogue/handover_recall", needed, "no dialogue needs a hand-over"),
+        share(view, "dialogue/handover_rate", rate, "no trial gave a result"),
+        mean(view, "dialogue/late_turns", late, "no dialogue needs a hand-over"),
     ]
 
 
-def _satisfaction(view: _View) -> NamedEstimator:
+def _satisfaction(view: View) -> NamedEstimator:
     """Mean predicted satisfaction of the answered turns.
 
     The predictor errs, and not independently from turn to turn: its mean absolute error on held-out data is
@@ -168,12 +134,12 @@ def _satisfaction(view: _View) -> NamedEstimator:
     ]
     error = view.setup.satisfaction_error
     details = {"predictor_error": error, "predictor_data": view.setup.satisfaction_data}
-    return _mean(
+    return mean(
         view, "dialogue/satisfaction", units, "the flow predicts no satisfaction", details, widen=error or 0.0
     )
 
 
-def _resolution(view: _View) -> list[NamedEstimator]:
+def _resolution(view: View) -> list[NamedEstimator]:
     """Matters settled without a human, see `evalkit.metrics.dialogue_cost.settled`.
 
     Dialogues that need a hand-over aren't the model's to settle and stay out. Turns are counted over settled
@@ -189,26 +155,26 @@ def _resolution(view: _View) -> list[NamedEstimator]:
             turns.append((trial.dialogue_id, float(trial.turns[-1].dialogue_turns), 1.0))
     details = {"unresolved": len(rate) - len(turns)}
     return [
-        _share(view, "dialogue/resolution_rate", rate, "every dialogue needs a hand-over"),
-        _mean(view, "dialogue/resolution_turns", turns, "no dialogue was resolved", details),
+        share(view, "dialogue/resolution_rate", rate, "every dialogue needs a hand-over"),
+        mean(view, "dialogue/resolution_turns", turns, "no dialogue was resolved", details),
     ]
 
 
-def _cost(view: _View) -> list[NamedEstimator]:
+def _cost(view: View) -> list[NamedEstimator]:
     """Mean cost of a dialogue under the declared costs, and in the details each kind's share of that mean."""
     costs = view.setup.costs
     if costs is None:
         return [
-            _absent(view, "dialogue/cost", "the scenario declares no costs of a dialogue (dialogues.costs)")
+            absent(view, "dialogue/cost", "the scenario declares no costs of a dialogue (dialogues.costs)")
         ]
     parts = [(trial.dialogue_id, cost_parts(trial, costs)) for trial in view.scored]
     units = [(key, math.fsum(part.values()), 1.0) for key, part in parts]
     by_kind = {kind: math.fsum(part[kind] for _, part in parts) / max(1, len(parts)) for kind in costs}
     details = {"costs": costs, "mean_by_kind": by_kind}
-    return [_mean(view, "dialogue/cost", units, "no trial gave a result", details)]
+    return [mean(view, "dialogue/cost", units, "no trial gave a result", details)]
 
 
-def _reuse(view: _View) -> NamedEstimator:
+def _reuse(view: View) -> NamedEstimator:
     """Prompt tokens that the engine took from its cache, over all prompt tokens, in turns after the first.
 
     A session's first turn has nothing to reuse and stays out. Every answered turn counts, copies included:
@@ -236,60 +202,8 @@ def _reuse(view: _View) -> NamedEstimator:
         else "no dialogue has a second turn that was answered"
     )
     details: dict[str, object] = {"reused_tokens": int(reused), "prompt_tokens": int(prompt)}
-    item = _share(view, "cache/reuse_ratio", units if prompt else [], reason, details)
+    item = share(view, "cache/reuse_ratio", units if prompt else [], reason, details)
     if not unknown:
         return item
     coverage = None if item.coverage is None else item.coverage * len(units) / len(answered)
     return replace(item, coverage=coverage, details={**item.details, "turns_unknown": unknown})
-
-
-_Unit = tuple[str, float, float]
-
-
-def _shares(units: Iterable[_Unit]) -> ShareEstimator:
-    clusters, numerators, denominators = zip(*units, strict=True)
-    return ShareEstimator.from_units(clusters, numerators, denominators)
-
-
-def _share(
-    view: _View, name: str, units: Sequence[_Unit], empty: str, details: Mapping[str, object] | None = None
-) -> NamedEstimator:
-    if not units:
-        return _absent(view, name, empty)
-    return _named(view, name, _shares(units), details or {})
-
-
-def _mean(
-    view: _View,
-    name: str,
-    units: Sequence[_Unit],
-    empty: str,
-    details: Mapping[str, object] | None = None,
-    widen: float = 0.0,
-) -> NamedEstimator:
-    if not units:
-        return _absent(view, name, empty)
-    clusters, numerators, denominators = zip(*units, strict=True)
-    return _named(
-        view, name, RatioEstimator.from_units(clusters, numerators, denominators), details or {}, widen
-    )
-
-
-def _named(
-    view: _View, name: str, estimator: RatioEstimator, details: Mapping[str, object], widen: float = 0.0
-) -> NamedEstimator:
-    return NamedEstimator(
-        name,
-        slice=view.slice,
-        estimator=estimator,
-        coverage=view.trials.coverage,
-        details=dict(details),
-        method=view.method,
-        widen=widen,
-    )
-
-
-def _absent(view: _View, name: str, reason: str) -> NamedEstimator:
-    if not view.scored:
-        reason = "no trial gave a result"
-    return NamedEstimator(name, slice=view.slice, reason=reason, coverage=view.trials.coverage)

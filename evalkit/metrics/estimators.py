@@ -3,13 +3,15 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
+IndexArray = npt.NDArray[np.intp]
 
 # How a metric gets its interval (see evalkit.statistics.intervals):
 # cluster-bootstrap: percentile from 30 clusters on, bootstrap-t from 10, none below.
@@ -76,6 +78,20 @@ class Proportion(Protocol):
 
     def outcomes(self) -> tuple[FloatArray, FloatArray]:
         """Successes and trials of each cluster, both of shape (clusters,)."""
+        ...
+
+
+@runtime_checkable
+class Groupable(Protocol):
+    """An estimator that can be cut down to groups of its clusters, for a bootstrap that draws groups."""
+
+    def grouped(self, groups: IndexArray, size: int) -> Estimator:
+        """The same statistic with each group as one cluster.
+
+        Args:
+            groups: of each cluster, shape (clusters,), from 0 to size - 1.
+            size: how many groups.
+        """
         ...
 
 
@@ -155,6 +171,26 @@ class RatioEstimator:
             transform, scale: see the class.
         """
         clusters, index = group_clusters(unit_clusters)
+        return cls.from_groups(clusters, index, numerators, denominators, transform, scale)
+
+    @classmethod
+    def from_groups(
+        cls,
+        clusters: tuple[str, ...],
+        index: IndexArray,
+        numerators: Sequence[float] | FloatArray,
+        denominators: Sequence[float] | FloatArray,
+        transform: Literal["identity", "exp"] = "identity",
+        scale: float = 1.0,
+    ) -> Self:
+        """Sum units whose clusters are known by their place.
+
+        Args:
+            clusters: sorted, unique, each with a unit.
+            index: of each unit's cluster.
+            numerators, denominators: of each unit.
+            transform, scale: see the class.
+        """
         size = len(clusters)
         return cls(
             clusters=clusters,
@@ -164,12 +200,12 @@ class RatioEstimator:
             scale=scale,
         )
 
-    @property
+    @cached_property
     def n(self) -> int:
         """Units in the denominator."""
         return round(math.fsum(self.denominators))
 
-    @property
+    @cached_property
     def value(self) -> float | None:
         """The ratio of the exact sums; None where the denominator is zero or the result is beyond float64."""
         denominator = math.fsum(self.denominators)
@@ -179,6 +215,15 @@ class RatioEstimator:
         if self.transform == "identity":
             return ratio
         return math.exp(ratio) if ratio <= _LOG_MAX else None
+
+    def grouped(self, groups: IndexArray, size: int) -> Self:
+        """See `Groupable`."""
+        return replace(
+            self,
+            clusters=group_names(size),
+            numerators=_sums(groups, self.numerators, size),
+            denominators=_sums(groups, self.denominators, size),
+        )
 
     def replicates(self, weights: FloatArray) -> FloatArray:
         """See `Estimator.replicates`; NaN where a replicate's denominator is zero."""
@@ -243,7 +288,29 @@ class MappedEstimator(ABC):
         return mapped
 
 
-def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], npt.NDArray[np.intp]]:
+def chosen_clusters(
+    clusters: tuple[str, ...], index: IndexArray, used: IndexArray
+) -> tuple[tuple[str, ...], IndexArray]:
+    """`group_clusters` of some units only, from that of all of them.
+
+    Args:
+        clusters, index: of all units.
+        used: places of the units in question, rising.
+    """
+    if len(used) == len(index):
+        return clusters, index
+    places, chosen = np.unique(index[used], return_inverse=True)
+    if len(places) == len(clusters):
+        return clusters, index[used]
+    return tuple(clusters[place] for place in places.tolist()), chosen.astype(np.intp)
+
+
+def group_names(size: int) -> tuple[str, ...]:
+    """Names of groups of clusters; nothing reads them but their number."""
+    return tuple(f"group-{number}" for number in range(size))
+
+
+def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], IndexArray]:
     """Who belongs to a cluster: sorted unique ids, and for each unit the index of its cluster.
 
     Every interval and every comparison asks this function, so that they agree on the independent units.
@@ -255,5 +322,5 @@ def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], npt.N
     )
 
 
-def _sums(index: npt.NDArray[np.intp], values: Sequence[float] | FloatArray, size: int) -> FloatArray:
+def _sums(index: IndexArray, values: Sequence[float] | FloatArray, size: int) -> FloatArray:
     return np.bincount(index, np.asarray(values, dtype=np.float64), size).astype(np.float64)

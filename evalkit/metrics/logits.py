@@ -4,7 +4,8 @@ import math
 
 from evalkit.metrics.context import MetricContext
 from evalkit.metrics.estimators import NamedEstimator
-from evalkit.metrics.text_sums import SumField, TextSums, text_slices
+from evalkit.metrics.text_columns import SumField
+from evalkit.metrics.text_sums import TextSums, text_slices
 from evalkit.runs.evidence import Evidence
 
 _NOT_GIVEN = "the backend gives no {} of tokens: an endpoint gives log-probabilities alone"

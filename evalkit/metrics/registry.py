@@ -25,6 +25,21 @@ CLASS_METRICS = (
     "calibration/top1_brier",
 )
 
+# Expectations of a dialogue, each with a pass rate of its own.
+EXPECTATION_KINDS = (
+    "intent",
+    "handover",
+    "contains",
+    "matches",
+    "forbidden",
+    "slots",
+    "recalls",
+    "max_ms",
+    "never",
+    "order",
+    "end_state",
+)
+
 _CLASS = "<class>"
 _ANY = (-math.inf, math.inf)
 _SHARE = (0.0, 1.0)
@@ -232,6 +247,40 @@ SPECS: tuple[MetricSpec, ...] = (
         "dialogue",
         "exact-binomial",
         "below 0.9: facts are lost between turns; look at the attention window and dropped turns.",
+    ),
+    _share(
+        "dialogue/consistency_single_turn",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 0.95: the model misses facts that stand in the same text; its training data lack such questions.",
+    ),
+    MetricSpec(
+        "dialogue/consistency_fall",
+        "share",
+        "lower",
+        "dialogue",
+        "cluster-bootstrap",
+        (-1.0, 1.0),
+        "above 0.1: what is recalled in one turn is lost over several; look at the attention window and dropped turns.",
+    ),
+    *(
+        _share(
+            f"dialogue/expectation/{kind}",
+            "higher",
+            "dialogue",
+            "exact-binomial",
+            "below 0.9: open the dialogues that fail this kind of expectation.",
+        )
+        for kind in EXPECTATION_KINDS
+    ),
+    _share(
+        "dialogue/repeatability",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 1: equal conversations got different replies though greedy decoding is promised; look at the server's "
+        "sampling and its cache.",
     ),
     _share(
         "dialogue/handover_precision",

@@ -1,18 +1,24 @@
 """Sums of the text evidence, ready for ratios over clusters."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from evalkit.metrics.context import MetricContext, ViewSetup
-from evalkit.metrics.estimators import FloatArray, NamedEstimator, RatioEstimator, ShareEstimator
+from evalkit.metrics.estimators import (
+    FloatArray,
+    NamedEstimator,
+    RatioEstimator,
+    ShareEstimator,
+    chosen_clusters,
+)
 from evalkit.metrics.registry import TOKEN_CLASSES
+from evalkit.metrics.text_columns import SumField, TextColumns, TotalField
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import SampleRecord
-
-SumField = Literal["tokens", "nll", "entropy", "margin", "rank", "top1", "top5"]
 
 
 @dataclass(frozen=True)
@@ -41,27 +47,27 @@ class TextSums:
     @property
     def classes(self) -> list[str]:
         """Token classes that hold a token, or that a metric should have and can't."""
-        found = {name for record in self.scored for name in record.classes}
+        found = self.columns.classes
         named = {name.removeprefix("perplexity/") for name in self.absent}
         every = (*TOKEN_CLASSES, *self.own_classes)
         return [name for name in every if name != "other" or name in found or name in named]
 
-    def column(self, field: Literal["nll", "scored", "bytes_scored", "words"]) -> FloatArray:
+    @cached_property
+    def columns(self) -> TextColumns:
+        """The records' sums as arrays."""
+        return TextColumns(self.scored)
+
+    def column(self, field: TotalField) -> FloatArray:
         """A total of each record, shape (records,)."""
-        return np.array([getattr(record, field) for record in self.scored], dtype=np.float64)
+        return self.columns.total(field)
 
     def class_column(self, name: str | None, field: SumField) -> FloatArray:
         """A sum of each record over one class (None: over all classes), shape (records,)."""
-        rows = []
-        for record in self.scored:
-            parts = record.classes.values() if name is None else [record.classes.get(name)]
-            # Fixed-point sums: plain addition is exact.
-            rows.append(sum(getattr(part, field) for part in parts if part is not None))
-        return np.array(rows, dtype=np.float64)
+        return self.columns.of_class(name, field)
 
     def lacks(self, field: SumField) -> bool:
         """Whether the backend couldn't know this statistic of some text."""
-        return any(getattr(part, field) is None for record in self.scored for part in record.classes.values())
+        return self.columns.lacks(field)
 
     def view_column(self, view: ViewSetup, field: SumField) -> FloatArray:
         """A sum of each record over one view, shape (records,)."""
@@ -96,8 +102,8 @@ class TextSums:
         kind = ShareEstimator if share else RatioEstimator
         # A text without a unit in the denominator says nothing: its cluster isn't one of this metric's.
         used = np.flatnonzero(denominators)
-        clusters = [self.scored[index].cluster for index in used]
-        estimator = kind.from_units(clusters, numerators[used], denominators[used], transform, scale)
+        clusters, index = chosen_clusters(*self.columns.clusters, used)
+        estimator = kind.from_groups(clusters, index, numerators[used], denominators[used], transform, scale)
         reason = None
         if estimator.value is None:
             reason = "no text was scored" if not self.scored else "no token of the texts belongs to it"
@@ -122,11 +128,20 @@ def text_slices(evidence: Evidence, context: MetricContext) -> list[TextSums]:
         return []
     tags = {tag for sample in texts for tag in sample.tags}
     names: list[str | None] = [None, *(name for name in context.slices if name in tags)]
-    return [_sums(name, texts, context) for name in names]
+    return [_sums(name, evidence, texts, context) for name in names]
 
 
-def _sums(name: str | None, texts: Sequence[SampleRecord], context: MetricContext) -> TextSums:
-    members = [sample for sample in texts if name is None or name in sample.tags]
-    scored = tuple(sample for sample in members if sample.status == "ok")
+def _sums(
+    name: str | None, evidence: Evidence, texts: Sequence[SampleRecord], context: MetricContext
+) -> TextSums:
     own = tuple(setup.name for setup in context.classes)
-    return TextSums(name, scored, len(members), context.absent, own)
+    known: TextSums | None = evidence.memo.get(("texts", name))
+    if known is None:
+        members = [sample for sample in texts if name is None or name in sample.tags]
+        scored = tuple(sample for sample in members if sample.status == "ok")
+        known = TextSums(name, scored, len(members), context.absent, own)
+        evidence.memo["texts", name] = known
+    found = replace(known, absent=context.absent, own_classes=own)
+    # What cached_property would do, with columns that may be there already.
+    found.__dict__["columns"] = known.columns
+    return found

@@ -84,6 +84,9 @@ def _joined(sums: TextSums, name: str | None) -> tuple[PackedArray, Sequence[int
     """The outcomes of one class (None: of all) over the texts, and how many each text has."""
     parts, sizes = [np.empty(0, dtype=np.uint32)], []
     for record in sums.scored:
+        if not record.top1_outcomes:
+            sizes.append(0)
+            continue
         chosen = record.top1_outcomes.values() if name is None else [record.top1_outcomes.get(name, "")]
         try:
             own = [from_text(text) for text in chosen]

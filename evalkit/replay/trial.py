@@ -11,11 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from evalkit.replay.blame import blame_of_fault
 from evalkit.replay.client import Sampling, SandboxClient, SandboxError, TurnReply
-from evalkit.runs.records import TurnRecord
+from evalkit.replay.probes import probe_alone
+from evalkit.replay.users import GAVE_UP, UserError, make_user
+from evalkit.runs.records import Blame, TurnRecord
 from evalkit.scenario.dialogue import Dialogue
 from evalkit.scenario.expectations import NO_REPLY, Reply, check_dialogue, check_turn, probe_distances
-from evalkit.scenario.variation import Variation, trial_seed, user_texts
+from evalkit.scenario.ledger import check_ledger
+from evalkit.scenario.user_schema import RuleUser
+from evalkit.scenario.variation import Variation, played, trial_seed, user_texts
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class ReplaySettings:
         concurrency: dialogues side by side. One by default: an engine computes one step at a time, so that more
             gain no time (measured: 35 s against 38 s for 20 turns) and each waits for the other's tokens.
         turn_timeout_s: deadline of one attempt of a turn.
+        single_turn_probes: ask each recall probe of trial 0 once more, with its facts in one turn.
     """
 
     seed: int
@@ -40,6 +46,7 @@ class ReplaySettings:
     max_new_tokens: int = 64
     concurrency: int = 1
     turn_timeout_s: float = 60.0
+    single_turn_probes: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,20 +82,27 @@ def run_trial(
     except SandboxError as error:
         return _broken_off(plan, [], error, "the session wasn't opened: ")
     try:
-        return _play(plan, settings, client, session_id, stop)
+        result = _play(plan, settings, client, session_id, stop)
     finally:
         # What was answered is kept whatever happens to the session; the server's idle limit frees it at last.
         with suppress(SandboxError):
             client.close(session_id)
+    if settings.single_turn_probes and trial == 0 and result.lost_to is None:
+        records = [
+            probe_alone(plan.dialogue, record, client, session_id, settings) for record in result.records
+        ]
+        return replace(result, records=records)
+    return result
 
 
 class _Plan:
-    """What one trial says, and the empty records of its turns."""
+    """What one trial says, and the empty records of its turns; `texts` are what is planned to be said."""
 
     def __init__(self, dialogue: Dialogue, trial: int, settings: ReplaySettings) -> None:
-        self.dialogue = dialogue
-        self.texts = user_texts(dialogue, settings.seed, trial, settings.variation)
+        self.dialogue = played(dialogue, settings.seed, trial)
+        self.texts = user_texts(self.dialogue, settings.seed, trial, settings.variation)
         self.seed = trial_seed(settings.seed, dialogue.id, trial)
+        self.user = make_user(self.dialogue, settings.seed, trial, settings.variation, self.seed)
         self._trial = trial
 
     def turn_id(self, index: int) -> str:
@@ -131,10 +145,18 @@ class _Plan:
 def _play(
     plan: _Plan, settings: ReplaySettings, client: SandboxClient, session_id: str, stop: threading.Event
 ) -> TrialResult:
-    played: list[TurnRecord] = []
-    for index, text in enumerate(plan.texts):
+    done: list[TurnRecord] = []
+    for index in range(len(plan.texts)):
         if stop.is_set():
-            return TrialResult(_missing(plan, played, "the run was stopped"))
+            return TrialResult(_missing(plan, done, "the run was stopped", "harness"))
+        try:
+            text = plan.user.say(index, [_reply(record) for record in done])
+        except UserError as error:
+            return TrialResult(_missing(plan, done, f"user: {error}", "user"))
+        if text is None:
+            assert isinstance(plan.dialogue.user, RuleUser)
+            return TrialResult(_checked(plan, done, GAVE_UP.format(count=plan.dialogue.user.gives_up_after)))
+        plan.texts[index] = text
         sampling = Sampling(settings.max_new_tokens, settings.temperature, (plan.seed + index) & (2**63 - 1))
         # The user speaks as soon as the reply before is there: the turn is due now.
         planned_ns = time.perf_counter_ns()
@@ -149,48 +171,47 @@ def _play(
             )
         except SandboxError as error:
             if error.code == "FAILED_PRECONDITION":
-                return TrialResult(
-                    _checked(plan, played, f"the session takes no more turns: {error.message}")
-                )
-            return _broken_off(plan, played, error)
-        played.append(_answered(plan.blank(index), reply))
+                return TrialResult(_checked(plan, done, f"the session takes no more turns: {error.message}"))
+            return _broken_off(plan, done, error)
+        done.append(_answered(plan.blank(index), reply))
         if reply.handover or reply.state == "SESSION_HANDED_OVER":
-            return TrialResult(_checked(plan, played, f"handed over in turn {index + 1}"))
+            return TrialResult(_checked(plan, done, f"handed over in turn {index + 1}"))
         if reply.state != "OPEN":
             why = f"the server ended the session in turn {index + 1} ({reply.state})"
-            return TrialResult(_missing(plan, played, why))
-    return TrialResult(_checked(plan, played, None))
+            return TrialResult(_missing(plan, done, why))
+    return TrialResult(_checked(plan, done, None))
 
 
-def _checked(plan: _Plan, played: Sequence[TurnRecord], over: str | None) -> list[TurnRecord]:
+def _checked(plan: _Plan, done: Sequence[TurnRecord], over: str | None) -> list[TurnRecord]:
     """Records of all turns, every expectation checked; `over` says why turns were left unplayed."""
     dialogue = plan.dialogue
-    records = [_with_expectations(dialogue, record) for record in played]
-    as_planned = bool(played) and bool(played[-1].handover) and bool(played[-1].handover_expected)
-    for index in range(len(played), len(plan.texts)):
+    records = _with_ledger(dialogue, [_with_expectations(dialogue, record) for record in done])
+    as_planned = bool(done) and bool(done[-1].handover) and bool(done[-1].handover_expected)
+    for index in range(len(done), len(plan.texts)):
         if as_planned:
             records.append(replace(plan.blank(index), status="ok", reason=f"not played: {over}, as expected"))
             continue
-        failed = replace(plan.blank(index), status="model_fault", reason=f"not played: {over}")
+        failed = replace(plan.blank(index), status="model_fault", reason=f"not played: {over}", blame="model")
         records.append(_with_expectations(dialogue, failed))
-    whole = check_dialogue(dialogue, [_reply(record) for record in played])
+    whole = check_dialogue(dialogue, [_reply(record) for record in done])
     records[-1] = replace(records[-1], expectations=[*records[-1].expectations, *whole])
     return records
 
 
-def _broken_off(
-    plan: _Plan, played: Sequence[TurnRecord], error: SandboxError, step: str = ""
-) -> TrialResult:
-    records = _missing(plan, played, f"{step}{error.code}: {error.message}")
-    return TrialResult(records, None if played else error.code)
+def _broken_off(plan: _Plan, done: Sequence[TurnRecord], error: SandboxError, step: str = "") -> TrialResult:
+    blame = blame_of_fault(error.code)
+    records = _missing(plan, done, f"{step}{error.code}: {error.message}", blame)
+    return TrialResult(records, None if done else error.code)
 
 
-def _missing(plan: _Plan, played: Sequence[TurnRecord], reason: str) -> list[TurnRecord]:
+def _missing(
+    plan: _Plan, done: Sequence[TurnRecord], reason: str, blame: Blame = "infrastructure"
+) -> list[TurnRecord]:
     """Records of a trial that broke off: what was answered stays checked, the rest is missing."""
-    records = [_with_expectations(plan.dialogue, record) for record in played]
-    for index in range(len(played), len(plan.texts)):
-        cause = reason if index == len(played) else f"not played: {reason}"
-        records.append(replace(plan.blank(index), reason=cause))
+    records = _with_ledger(plan.dialogue, [_with_expectations(plan.dialogue, record) for record in done])
+    for index in range(len(done), len(plan.texts)):
+        cause = reason if index == len(done) else f"not played: {reason}"
+        records.append(replace(plan.blank(index), reason=cause, blame=blame))
     return records
 
 
@@ -202,6 +223,11 @@ def _with_expectations(dialogue: Dialogue, record: TurnRecord) -> TurnRecord:
         expectations=check_turn(dialogue, index, reply),
         probe_distance=probe_distances(dialogue, index),
     )
+
+
+def _with_ledger(dialogue: Dialogue, records: list[TurnRecord]) -> list[TurnRecord]:
+    checks = check_ledger(dialogue, [record.text for record in records])
+    return [replace(record, ledger=found) for record, found in zip(records, checks, strict=True)]
 
 
 def _reply(record: TurnRecord) -> Reply:
@@ -218,6 +244,7 @@ def _answered(blank: TurnRecord, reply: TurnReply) -> TurnRecord:
         blank,
         status="model_fault" if empty else "ok",
         reason=reason,
+        blame="model" if empty else None,
         text=reply.text,
         token_ids=list(reply.token_ids),
         finish_reason=reply.finish_reason,

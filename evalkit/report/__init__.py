@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 __all__ = ["write_reports"]
 
 
-def write_reports(folder: "RunFolder", formats: Sequence[str]) -> dict[str, Path]:
+def write_reports(folder: "RunFolder", formats: Sequence[str], lang: str = "en") -> dict[str, Path]:
     """Write reports/ of a finished run; see `evalkit.report.write`."""
     # The template engine loads here, so that commands that print to the terminal start fast.
     from evalkit.report.write import write_reports as write
 
-    return write(folder, formats)
+    return write(folder, formats, lang)

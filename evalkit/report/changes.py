@@ -10,7 +10,7 @@ from evalkit.gate.comparison import ComparedMetric, Difference
 from evalkit.gate.verdict import Verdict
 from evalkit.metrics.spec import ROBUSTNESS_PREFIX
 from evalkit.report import numbers
-from evalkit.report.charts import Dot, Mark, Scale, axis, strip
+from evalkit.report.charts import Dot, Mark, Scale, Strip, axis
 from evalkit.report.source import ReportSource
 
 # Units whose change reads best as a difference; all others as per cent of the baseline.
@@ -40,7 +40,7 @@ class ChangeRow:
     change: ChangeView
     n: str
     coverage: str
-    strip: Markup
+    strip: Strip
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _row(compared: ComparedMetric, scale: Scale, verdict: Verdict | None) -> Cha
         change=view,
         n=numbers.count(compared.n),
         coverage=numbers.number(compared.coverage, "share"),
-        strip=strip(scale, dots, marks, f"{name}: {view.value}, {view.interval}, {view.word}"),
+        strip=Strip(scale, dots, marks, f"{name}: {view.value}, {view.interval}, {view.word}"),
     )
 
 

@@ -5,7 +5,7 @@ colours are CSS classes, so that light, dark and print need no second drawing.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,21 +90,29 @@ class Scale:
         return [index * step for index in range(first, last + 1)]
 
 
-def strip(scale: Scale, dots: Sequence[Dot], marks: Sequence[Mark], description: str) -> Markup:
-    """One row: a lane a dot, the candidate above the baseline.
+@dataclass(frozen=True)
+class Strip:
+    """One row of a chart, to be drawn: a lane a dot, the candidate above the baseline.
 
-    Args:
+    Attributes:
         scale: of the whole table.
-        dots, marks: to be drawn; values that aren't finite are left out.
+        dots, marks: values that aren't finite are left out.
         description: what a screen reader says.
     """
-    parts = [Markup('<line class="lane" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(_HEIGHT / 2)]
-    parts += [_mark(scale, mark) for mark in marks if math.isfinite(mark.value)]
-    shown = [dot for dot in dots if math.isfinite(dot.value)]
-    lanes = len(shown)
-    for index, dot in enumerate(shown):
-        parts.append(_dot(scale, dot, _HEIGHT * (index + 1) / (lanes + 1)))
-    return _svg(parts, _HEIGHT, description)
+
+    scale: Scale
+    dots: Sequence[Dot]
+    marks: Sequence[Mark]
+    description: str
+
+    def svg(self, say: Callable[[str], str]) -> Markup:
+        """The drawing; `say` translates its labels."""
+        parts = [Markup('<line class="lane" x1="0" x2="100%" y1="{0}" y2="{0}"/>').format(_HEIGHT / 2)]
+        parts += [_mark(self.scale, mark, say) for mark in self.marks if math.isfinite(mark.value)]
+        shown = [dot for dot in self.dots if math.isfinite(dot.value)]
+        for index, dot in enumerate(shown):
+            parts.append(_dot(self.scale, dot, _HEIGHT * (index + 1) / (len(shown) + 1)))
+        return _svg(parts, _HEIGHT, say(self.description))
 
 
 def axis(scale: Scale, labels: Sequence[tuple[float, str]]) -> Markup:
@@ -120,10 +128,10 @@ def axis(scale: Scale, labels: Sequence[tuple[float, str]]) -> Markup:
     )
 
 
-def _mark(scale: Scale, mark: Mark) -> Markup:
+def _mark(scale: Scale, mark: Mark, say: Callable[[str], str]) -> Markup:
     top, bottom = (_HEIGHT / 2 - 5, _HEIGHT / 2 + 5) if mark.kind == "tick" else (1, _HEIGHT - 1)
     return Markup('<line class="{}" x1="{}%" x2="{}%" y1="{}" y2="{}"><title>{}</title></line>').format(
-        mark.kind, *[scale.position(mark.value)] * 2, top, bottom, mark.label
+        mark.kind, *[scale.position(mark.value)] * 2, top, bottom, visible(say(mark.label))
     )
 
 

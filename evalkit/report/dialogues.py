@@ -3,17 +3,27 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+
+from markupsafe import escape
 
 from evalkit.metrics.context import DialogueSetup
 from evalkit.metrics.trials import Trial, group_trials, turn_failed
 from evalkit.report import numbers
 from evalkit.report.source import ReportSource
+from evalkit.report.text import visible
 from evalkit.runs.evidence import Evidence
-from evalkit.runs.records import TurnRecord
+from evalkit.runs.records import LedgerCheck, TurnRecord
 
 # A report is read by people: failures matter, a few passed dialogues show what passing looks like.
 MAX_FAILED = 40
 MAX_PASSED = 8
+# Of one dialogue and one reply: enough to judge by, and the page stays small whatever a model says.
+MAX_TURNS = 30
+MAX_CHARACTERS = 1500
+# Of all dialogues together; the page's limit is 5 MB. The first one is shown whatever its size.
+MAX_BYTES = 3_000_000
+_BYTES_A_TURN = 2000
 
 _PLURAL = {"passed": "passed", "failed": "failed", "missing": "without result"}
 
@@ -28,9 +38,10 @@ class CheckView:
 
 @dataclass(frozen=True)
 class ReplyView:
-    """What one model answered in one turn; failed marks the turn, facts are small print."""
+    """What one model answered in one turn; failed marks the turn, cut counts characters left out (or is empty)."""
 
     text: str
+    cut: str
     failed: bool
     fault: str
     checks: tuple[CheckView, ...]
@@ -61,6 +72,7 @@ class DialogueView:
     trial: int
     failing: str
     turns: tuple[TurnView, ...]
+    turns_left_out: int
 
 
 @dataclass(frozen=True)
@@ -99,6 +111,7 @@ def dialogue_section(source: ReportSource) -> DialogueSection | None:
             key=lambda key: (_dialogue_outcome(theirs.get(key, ())) != "passed", key),
         )
         shown += [_dialogue(key, ours[key], theirs.get(key, ()), outcome) for key in keys[:most]]
+    shown = _fitting(shown)
     counts = [
         (_PLURAL[name], list(outcomes.values()).count(name)) for name in ("failed", "missing", "passed")
     ]
@@ -108,6 +121,25 @@ def dialogue_section(source: ReportSource) -> DialogueSection | None:
         left_out=len(ours) - len(shown),
         has_baseline=bool(theirs),
     )
+
+
+def _fitting(dialogues: Sequence[DialogueView]) -> list[DialogueView]:
+    """The first ones, as many as the page holds."""
+    sizes = accumulate(_size(dialogue) for dialogue in dialogues)
+    fitting = sum(size <= MAX_BYTES for size in sizes)
+    return list(dialogues[: max(1, fitting)])
+
+
+def _size(dialogue: DialogueView) -> int:
+    """Bytes in the page: the texts as they are escaped, and the markup around each turn."""
+    texts = []
+    for turn in dialogue.turns:
+        texts += [turn.user, turn.baseline_user]
+        for reply in (turn.candidate, turn.baseline):
+            if reply is not None:
+                texts += [reply.text, reply.fault, *reply.facts, *(check.text for check in reply.checks)]
+    written = sum(len(escape(visible(text)).encode("utf-8", "replace")) for text in texts)
+    return written + _BYTES_A_TURN * len(dialogue.turns)
 
 
 def _trials(source: ReportSource, evidence: Evidence) -> dict[str, tuple[Trial, ...]] | None:
@@ -127,6 +159,8 @@ def _dialogue(key: str, ours: Sequence[Trial], theirs: Sequence[Trial], outcome:
     other = next((item for item in theirs if item.trial == number), None)
     first = next(iter([*(trial.turns if trial else ()), *(other.turns if other else ())]), None)
     failing = next((turn for turn in trial.turns if turn_failed(turn)), None) if trial else None
+    turns = _turns(trial, other)
+    shown = _shown_turns(turns)
     return DialogueView(
         dialogue_id=key,
         locale=first.locale if first else "",
@@ -136,8 +170,16 @@ def _dialogue(key: str, ours: Sequence[Trial], theirs: Sequence[Trial], outcome:
         summary=_summary(ours),
         trial=number,
         failing=_first_failure(failing) if failing else "",
-        turns=_turns(trial, other),
+        turns=shown,
+        turns_left_out=len(turns) - len(shown),
     )
+
+
+def _shown_turns(turns: tuple[TurnView, ...]) -> tuple[TurnView, ...]:
+    """The first turns, or as many around the candidate's first failure where that comes later."""
+    failed = next((index for index, turn in enumerate(turns) if turn.candidate and turn.candidate.failed), 0)
+    start = 0 if failed < MAX_TURNS else min(failed - MAX_TURNS // 2, len(turns) - MAX_TURNS)
+    return turns[start : start + MAX_TURNS]
 
 
 def _summary(trials: Sequence[Trial]) -> str:
@@ -163,8 +205,8 @@ def _turns(ours: Trial | None, theirs: Trial | None) -> tuple[TurnView, ...]:
         views.append(
             TurnView(
                 number=index + 1,
-                user=said[0],
-                baseline_user=said[1] if len(said) == 2 and said[1] != said[0] else "",
+                user=_clipped(said[0]),
+                baseline_user=_clipped(said[1]) if len(said) == 2 and said[1] != said[0] else "",
                 candidate=_reply(mine) if mine else None,
                 baseline=_reply(other) if other else None,
             )
@@ -185,7 +227,8 @@ def _reply(turn: TurnRecord) -> ReplyView:
         else "",
     ]
     return ReplyView(
-        text=turn.text,
+        text=_clipped(turn.text),
+        cut=numbers.count(len(turn.text) - MAX_CHARACTERS) if len(turn.text) > MAX_CHARACTERS else "",
         failed=turn_failed(turn),
         fault=""
         if turn.status == "ok"
@@ -193,9 +236,20 @@ def _reply(turn: TurnRecord) -> ReplyView:
         checks=tuple(
             CheckView(item.passed, _check(item.kind, item.want, item.got, item.passed))
             for item in turn.expectations
+        )
+        + tuple(
+            CheckView(check.outcome == "honoured", _ledger(check))
+            for check in turn.ledger
+            # Probes stand among the expectations already.
+            if not check.probe
         ),
         facts=tuple(fact for fact in facts if fact),
     )
+
+
+def _ledger(check: LedgerCheck) -> str:
+    said = "" if check.outcome == "honoured" else f", said {_brief(check.got)}"
+    return f"{check.outcome} {check.name} {_brief(check.want)}{said}"
 
 
 def _check(kind: str, want: object, got: object, passed: bool) -> str:
@@ -203,6 +257,10 @@ def _check(kind: str, want: object, got: object, passed: bool) -> str:
     # For a text expectation `got` is the reply, which stands right above.
     shows_got = not passed and kind in ("intent", "handover", "max_ms", "slots")
     return f"{text}, got {_brief(got)}" if shows_got else text
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + "…"
 
 
 def _brief(value: object) -> str:

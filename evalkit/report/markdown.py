@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from evalkit.report import numbers
+from evalkit.report.language import ENGLISH, Language
 from evalkit.report.rules import RuleView
 from evalkit.report.text import visible
 from evalkit.report.view import ReportView
@@ -13,9 +14,9 @@ _MAX_DIALOGUES = 10
 _EMOJI = {"PASS": "✅", "FAIL": "❌", "INCONCLUSIVE": "❔", "NOT_APPLIED": "➖"}
 
 
-def render_markdown(view: ReportView) -> str:
+def render_markdown(view: ReportView, say: Language = ENGLISH) -> str:
     """Verdict, rules, headline figures, the dialogues that failed, and what was scored."""
-    return "\n".join(_lines(view)).rstrip() + "\n"
+    return "\n".join(_lines(view, say)).rstrip() + "\n"
 
 
 def escape(text: str) -> str:
@@ -25,117 +26,136 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", line)
 
 
-def _lines(view: ReportView) -> Iterator[str]:
+def _lines(view: ReportView, say: Language) -> Iterator[str]:
     verdict = view.verdict
-    yield f"## {_EMOJI.get(verdict.word, '➖')} {verdict.word}: {escape(view.title)}"
+    yield f"## {_EMOJI.get(verdict.word, '➖')} {say(verdict.word)}: {escape(view.title)}"
     yield ""
-    yield escape(verdict.meaning)
+    yield escape(say(verdict.meaning))
     if verdict.reason:
         yield ""
-        yield f"**{escape(verdict.reason)}**"
+        yield f"**{escape(say(verdict.reason))}**"
     for model in view.models:
         yield ""
-        yield f"{model.role.capitalize()}: {escape(model.name)} `{_code(numbers.short_digest(model.digest))}`"
+        yield f"{say(model.role.capitalize())}: {escape(model.name)} `{_code(numbers.short_digest(model.digest))}`"
     for notice in view.notices:
         yield ""
-        yield f"> {escape(notice)}"
-    yield from _rules(view)
-    yield from _figures(view)
-    yield from _robustness(view)
-    yield from _dialogues(view)
+        yield f"> {escape(say(notice))}"
+    yield from _rules(view, say)
+    yield from _figures(view, say)
+    yield from _robustness(view, say)
+    yield from _dialogues(view, say)
     for sentence in view.promotions:
         yield ""
-        yield f"Promotion: {escape(sentence)}"
+        yield f"{say('Promotion')}: {escape(say(sentence))}"
     for side, sentence in view.conserved:
         yield ""
-        yield f"{side}: {escape(sentence)}"
+        yield f"{say(side)}: {escape(say(sentence))}"
     if verdict.warning:
         yield ""
-        yield f"> {escape(verdict.warning)}"
+        yield f"> {escape(say(verdict.warning))}"
     if verdict.false_fail:
         yield ""
-        yield f"{escape(verdict.false_fail)}"
+        yield f"{escape(say(verdict.false_fail))}"
     yield ""
-    policy = f" · policy `{verdict.policy_sha256[:12]}`" if verdict.policy_sha256 else ""
-    yield f"Run `{_code(view.run_id)}`{policy}"
+    policy = f" · {say('policy')} `{verdict.policy_sha256[:12]}`" if verdict.policy_sha256 else ""
+    yield f"{say('Run')} `{_code(view.run_id)}`{policy}"
 
 
-def _rules(view: ReportView) -> Iterator[str]:
+def _rules(view: ReportView, say: Language) -> Iterator[str]:
     if not view.rules:
         return
     yield ""
-    yield "### Rules"
+    yield f"### {say('Rules')}"
     yield ""
-    yield "| | rule | demand | value | bounds | n | why, and what to do |"
+    yield _head(say, "", "rule", "demand", "value", "bounds", "n", "why, and what to do")
     yield "|---|---|---|---:|---:|---:|---|"
     for rule in view.rules:
-        yield _rule(rule)
+        yield _rule(rule, say)
 
 
-def _rule(rule: RuleView) -> str:
-    warn = " (warn)" if rule.severity == "warn" else ""
-    why = [rule.reason]
+def _rule(rule: RuleView, say: Language) -> str:
+    warn = f" ({say('warn')})" if rule.severity == "warn" else ""
+    why = [say(rule.reason)]
     if rule.needs:
-        why.append(f"needs n {rule.needs}")
+        why.append(say(f"needs n {rule.needs}"))
     if rule.action:
-        why.append(rule.action)
-    cells = [rule.name + warn, rule.demand, rule.value, rule.interval, rule.n, "; ".join(why)]
-    return f"| {_EMOJI[rule.outcome]} {rule.word} | " + " | ".join(escape(cell) for cell in cells) + " |"
+        why.append(say(rule.action))
+    cells = [rule.name + warn, say(rule.demand), rule.value, rule.interval, rule.n, say("; ").join(why)]
+    return f"| {_EMOJI[rule.outcome]} {say(rule.word)} | " + " | ".join(escape(cell) for cell in cells) + " |"
 
 
-def _figures(view: ReportView) -> Iterator[str]:
+def _figures(view: ReportView, say: Language) -> Iterator[str]:
     if not view.figures:
         return
     yield ""
-    yield "### Figures"
+    yield f"### {say('Figures')}"
     yield ""
-    yield "| figure | candidate | interval | baseline | change |"
+    yield _head(say, "figure", "candidate", "interval", "baseline", "change")
     yield "|---|---:|---:|---:|---:|"
     for figure in view.figures:
-        change = f"{figure.change.value} ({figure.change.word})" if figure.change else ""
-        cells = [f"{figure.label} ({figure.name})", figure.value, figure.interval, figure.baseline, change]
+        change = f"{figure.change.value} ({say(figure.change.word)})" if figure.change else ""
+        cells = [
+            f"{say(figure.label)} ({figure.name})",
+            figure.value,
+            say(figure.interval),
+            figure.baseline,
+            change,
+        ]
         yield "| " + " | ".join(escape(cell) for cell in cells) + " |"
 
 
-def _robustness(view: ReportView) -> Iterator[str]:
+def _robustness(view: ReportView, say: Language) -> Iterator[str]:
     if not view.robustness:
         return
     yield ""
-    yield "### Robustness"
+    yield f"### {say('Robustness')}"
     yield ""
-    yield "Paired differences to the clean texts."
+    yield say("Paired differences to the clean texts.")
     yield ""
-    yield "| perturbation | metric | difference | interval | clean → perturbed | baseline | worst slice |"
+    names = (
+        "perturbation",
+        "metric",
+        "difference",
+        "interval",
+        "clean → perturbed",
+        "baseline",
+        "worst slice",
+    )
+    yield _head(say, *names)
     yield "|---|---|---:|---:|---:|---:|---|"
     for block in view.robustness:
-        warning = f"; {block.warning}" if block.warning else ""
+        warning = f"; {say(block.warning)}" if block.warning else ""
         for row in block.rows:
             cells = [
-                f"{block.name} ({block.changed}{warning})",
+                f"{block.name} ({say(block.changed)}{warning})",
                 row.metric,
                 row.change,
-                row.reason or row.interval,
+                say(row.reason) or row.interval,
                 f"{row.clean} → {row.perturbed}",
                 row.baseline,
-                row.worst,
+                say(row.worst),
             ]
             yield "| " + " | ".join(escape(cell) for cell in cells) + " |"
 
 
-def _dialogues(view: ReportView) -> Iterator[str]:
+def _dialogues(view: ReportView, say: Language) -> Iterator[str]:
     if view.dialogues is None:
         return
     failed = [dialogue for dialogue in view.dialogues.shown if dialogue.outcome == "failed"]
     if not failed:
         return
     yield ""
-    yield "### Dialogues that failed"
+    yield f"### {say('Dialogues that failed')}"
     yield ""
     for dialogue in failed[:_MAX_DIALOGUES]:
-        yield f"- {escape(dialogue.dialogue_id)}: {escape(dialogue.failing)} ({escape(dialogue.summary)})"
+        yield f"- {escape(dialogue.dialogue_id)}: {escape(say(dialogue.failing))} ({escape(say(dialogue.summary))})"
     total = dict(view.dialogues.counts).get("failed", 0)
     if total > _MAX_DIALOGUES:
-        yield f"- … and {total - _MAX_DIALOGUES} more, see report.html"
+        yield f"- {say(f'… and {total - _MAX_DIALOGUES} more, see report.html')}"
+
+
+def _head(say: Language, *names: str) -> str:
+    return "| " + " | ".join(say(name) for name in names) + " |"
 
 
 def _code(text: str) -> str:

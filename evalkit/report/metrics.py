@@ -10,17 +10,21 @@ from evalkit.gate.verdict import Verdict
 from evalkit.metrics.result import Interval, MetricResult
 from evalkit.report import numbers
 from evalkit.report.changes import ChangeView, change_view, key_name
-from evalkit.report.charts import Dot, Mark, Scale, axis, strip
+from evalkit.report.charts import Dot, Mark, Scale, Strip, axis
+from evalkit.report.dialogue_notes import dialogue_notes
 from evalkit.report.resampling import resampling_notes
 from evalkit.report.source import ReportSource
 
+# In reading order; the changes against the baseline stand between the classes and the tokens' statistics.
 _SECTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("business", "Business and dialogues", ("business", "dialogue")),
     ("risk", "Risk decisions", ("risk",)),
     ("language", "Perplexity by token class", ("perplexity", "bits_per_byte", "rate")),
-    ("latency", "Latency and cache", ("latency", "cache")),
+    ("own", "Metrics of your own", ("own",)),
     ("tokens", "Token statistics and calibration", ("logits", "calibration")),
+    ("latency", "Latency and cache", ("latency", "cache")),
 )
+_UNKNOWN = "own"
 
 _HEADLINES = {
     "dialogue/pass_hat_k": "Dialogues passed in all of k trials",
@@ -68,7 +72,7 @@ class MetricRow:
     clusters: str
     coverage: str
     notes: tuple[str, ...]
-    strip: Markup
+    strip: Strip
 
 
 @dataclass(frozen=True)
@@ -108,11 +112,10 @@ def sections(source: ReportSource) -> list[MetricSection]:
     known = {"robustness", *(first for _, _, firsts in _SECTIONS for first in firsts)}
     found = []
     for anchor, title, firsts in _SECTIONS:
-        last = anchor == _SECTIONS[-1][0]
         members = [
             metric
             for metric in source.results.metrics
-            if _first(metric) in firsts or (last and _first(metric) not in known)
+            if _first(metric) in firsts or (anchor == _UNKNOWN and _first(metric) not in known)
         ]
         if members:
             measured = [metric for metric in members if metric.value is not None]
@@ -130,7 +133,9 @@ def _figure(source: ReportSource, metric: MetricResult) -> Figure:
         label=label,
         name=key_name(metric.name, metric.k, metric.slice),
         value=numbers.number(metric.value, metric.unit),
-        interval=numbers.interval(metric.interval, metric.unit) if metric.interval else metric.reason or "",
+        interval=numbers.interval(metric.interval, metric.unit)
+        if metric.interval
+        else metric.reason or str(metric.details.get("interval_reason") or ""),
         baseline=numbers.number(other.value, other.unit) if other else "",
         change=_change(source, metric),
     )
@@ -187,7 +192,7 @@ def _row(source: ReportSource, metric: MetricResult, scale: Scale, marks: Sequen
         clusters=numbers.count(metric.clusters),
         coverage=numbers.number(metric.coverage, "share"),
         notes=_notes(metric),
-        strip=strip(scale, dots, marks, described),
+        strip=Strip(scale, dots, marks, described),
     )
 
 
@@ -235,6 +240,7 @@ def _notes(metric: MetricResult) -> tuple[str, ...]:
     if isinstance(outliers, dict) and outliers.get("count"):
         notes.append(f"{numbers.count(outliers['count'])} texts far from the others")
     notes += resampling_notes(metric.details)
+    notes += dialogue_notes(metric.details)
     for entry in metric.details.get("within") or ():
         if isinstance(entry, dict) and isinstance(entry.get("ms"), int | float):
             notes.append(f"{numbers.number(entry.get('share'), 'share')} within {entry['ms']:g} ms")

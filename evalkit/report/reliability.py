@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from markupsafe import Markup
-
 from evalkit.report import numbers
-from evalkit.report.charts import Dot, Mark, Scale, strip
+from evalkit.report.charts import Dot, Mark, Scale, Strip
 from evalkit.report.source import ReportSource
 
 
@@ -19,7 +17,7 @@ class ReliabilityRow:
     seen: str
     interval: str
     n: str
-    strip: Markup
+    strip: Strip
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def reliability_curves(source: ReportSource) -> list[ReliabilityCurve]:
 def _row(item: Mapping[str, Any]) -> ReliabilityRow:
     said, seen = numbers.number(item["confidence"], "share"), numbers.number(item["accuracy"], "share")
     low, high = numbers.number(item["low"], "share"), numbers.number(item["high"], "share")
-    drawn = strip(
+    drawn = Strip(
         Scale(0.0, 1.0, False),
         [Dot(item["accuracy"], item["low"], item["high"])],
         [Mark(item["confidence"], "threshold", f"mean probability {said}")],

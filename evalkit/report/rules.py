@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from evalkit.gate.verdict import RuleVerdict, Verdict
 from evalkit.report import numbers
 from evalkit.report.changes import key_name
-from evalkit.report.charts import Dot, Mark, Scale, strip
+from evalkit.report.charts import Dot, Mark, Scale, Strip
 
 SYMBOLS = {"PASS": "✓", "FAIL": "✗", "INCONCLUSIVE": "?", "NOT_APPLIED": "–"}
 WORDS = {"NOT_APPLIED": "NOT APPLIED"}
@@ -41,7 +39,7 @@ class RuleView:
     reason: str
     needs: str
     action: str
-    strip: Markup
+    strip: Strip | None
 
 
 def ordered(rules: Sequence[RuleVerdict]) -> list[RuleVerdict]:
@@ -61,8 +59,7 @@ def rule_demand(rule: RuleVerdict) -> str:
     if rule.kind == "change":
         relative = "relative" in rule.condition
         allowed = -rule.threshold if rule.direction == "higher" else rule.threshold
-        unit = "relative change" if relative else rule.unit
-        shown = numbers.number(allowed, unit).removeprefix("+")
+        shown = numbers.change(allowed, relative=relative, unit=rule.unit).removeprefix("+")
         return f"{_CHANGE_NAMES[rule.condition]} {shown}"
     limit = "at most" if rule.direction == "lower" else "at least"
     return f"{limit} {numbers.number(rule.threshold, rule.unit)}"
@@ -101,15 +98,13 @@ def _interval(rule: RuleVerdict) -> str:
     return f"{_number(rule, rule.interval.low)} … {_number(rule, rule.interval.high)}"
 
 
-def _strip(rule: RuleVerdict) -> Markup:
+def _strip(rule: RuleVerdict) -> Strip | None:
     if rule.value is None:
-        return Markup("")
+        return None
     low = None if rule.interval is None else rule.interval.low
     high = None if rule.interval is None else rule.interval.high
     scale = Scale.over([rule.value, low, high, rule.threshold], linear=True)
     dot = Dot(rule.value, low, high, tone=f"outcome-{rule.outcome.lower()}")
     marks = [Mark(rule.threshold, "threshold", f"threshold {_number(rule, rule.threshold)}")]
-    described = (
-        f"{rule.metric}: value {_number(rule, rule.value)}, bounds {_interval(rule)}, {marks[0].label}"
-    )
-    return strip(scale, [dot], marks, described)
+    described = f"{key_name(rule.metric, rule.k, rule.slice)}: value {_number(rule, rule.value)}, bounds {_interval(rule)}, {marks[0].label}"
+    return Strip(scale, [dot], marks, described)

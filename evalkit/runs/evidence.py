@@ -1,13 +1,20 @@
 """The evidence of one model: what was measured, sample by sample and turn by turn."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from evalkit.runs.records import SampleRecord, TurnRecord
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Every record of one model in one run, samples sorted by (kind, id), turns by (dialogue, trial, turn)."""
+    """Every record of one model in one run, samples sorted by (kind, id), turns by (dialogue, trial, turn).
+
+    Attributes:
+        samples, turns: the records.
+        memo: what was computed of them once and doesn't depend on anything else (see `evalkit.metrics.text_sums`).
+    """
 
     samples: tuple[SampleRecord, ...] = ()
     turns: tuple[TurnRecord, ...] = ()
+    memo: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

@@ -1,6 +1,8 @@
 """Evidence as Parquet: one row a record, nested values as canonical JSON text, exact round trip."""
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +14,7 @@ from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.folder import RunFolder, Side
-from evalkit.runs.records import ClassSums, ExpectationResult, SampleRecord, TurnRecord
+from evalkit.runs.records import ClassSums, ExpectationResult, LedgerCheck, SampleRecord, TurnRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,6 +66,7 @@ _TEXTS = frozenset(
         "locale",
         "intent",
         "intent_expected",
+        "blame",
     ]
 )
 
@@ -89,9 +92,22 @@ def read_evidence(folder: RunFolder, side: Side) -> Evidence:
     Raises:
         InputError: a file is missing or isn't what `write_evidence` wrote.
     """
-    samples = [sample_from_row(row) for row in _read(folder.samples(side), SampleRecord)]
-    turns = [turn_from_row(row) for row in _read(folder.turns(side), TurnRecord)]
-    return Evidence(samples=tuple(samples), turns=tuple(turns))
+    with _collector_at_rest():
+        samples = [sample_from_row(row) for row in _read(folder.samples(side), SampleRecord)]
+        turns = [turn_from_row(row) for row in _read(folder.turns(side), TurnRecord)]
+        return Evidence(samples=tuple(samples), turns=tuple(turns))
+
+
+@contextmanager
+def _collector_at_rest() -> Iterator[None]:
+    """Millions of records are made and none is let go: the cyclic collector would look through all of them again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def _write(path: Path, records: Sequence[SampleRecord | TurnRecord], kind: type[RecordT]) -> None:
@@ -120,7 +136,7 @@ def _nested(value: Any) -> Any:
         return {name: _nested(item) for name, item in value.items()}
     if isinstance(value, list):
         return [_nested(item) for item in value]
-    if isinstance(value, ClassSums | ExpectationResult):
+    if isinstance(value, ClassSums | ExpectationResult | LedgerCheck):
         return {item.name: getattr(value, item.name) for item in fields(value)}
     return value
 
@@ -139,18 +155,27 @@ def _read(path: Path, kind: type[RecordT]) -> Iterator[dict[str, Any]]:
                 raise InputError(
                     f"{path}: its columns aren't those of this version of evalkit; the file is damaged or foreign"
                 )
+            names = file.schema_arrow.names
             for batch in file.iter_batches(batch_size=_GROUP_ROWS):
-                for row in batch.to_pylist():
-                    for name, value in row.items():
-                        if not _is_plain(name) and value is not None:
-                            row[name] = orjson.loads(value)
-                    yield row
+                columns = [_values(name, batch.column(name).to_pylist()) for name in names]
+                for row in zip(*columns, strict=True):
+                    yield dict(zip(names, row, strict=True))
     except orjson.JSONDecodeError as error:
         raise InputError(f"{path}: broken JSON in a cell ({error.msg}); the file is damaged") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path}: can't be read as Parquet ({str(error).splitlines()[0]}); the file is damaged"
         ) from None
+
+
+def _values(name: str, cells: list[Any]) -> list[Any]:
+    if _is_plain(name):
+        return cells
+    # Empty ones are most, and need no parser.
+    return [
+        [] if cell == "[]" else {} if cell == "{}" else None if cell is None else orjson.loads(cell)
+        for cell in cells
+    ]
 
 
 def sample_from_row(row: dict[str, Any]) -> SampleRecord:
@@ -164,7 +189,13 @@ def sample_from_row(row: dict[str, Any]) -> SampleRecord:
 def turn_from_row(row: dict[str, Any]) -> TurnRecord:
     """A turn from its fields as JSON values."""
     row["expectations"] = [ExpectationResult(**check) for check in row["expectations"]]
+    row["ledger"] = [LedgerCheck(**check) for check in row.get("ledger") or []]
     return TurnRecord(**row)
+
+
+def sample_schema() -> "pa.Schema":
+    """Columns of samples.parquet."""
+    return _schema(SampleRecord)
 
 
 def _is_plain(name: str) -> bool:

@@ -1,17 +1,26 @@
 """Judging a run folder: the pure judge fed from plan and evidence, and where its verdict is kept."""
 
 from pathlib import Path
+from typing import Any, TypedDict
 
 from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 from evalkit.gate.judge import judge
 from evalkit.gate.verdict import Verdict
-from evalkit.runs.derive import derive_from, run_policy
+from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
+from evalkit.runs.json_fields import Reader
 from evalkit.runs.plan import read_plan
 from evalkit.scenario.schema import Policy
+
+
+class PlanFacts(TypedDict):
+    """Arguments of the judge that the plan holds."""
+
+    first_release: bool
+    look: int
 
 
 def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Path | None = None) -> Verdict:
@@ -41,7 +50,37 @@ def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Pat
     elif plan["baseline"] is not None:
         baseline = read_evidence(folder, "baseline")
     derived = derive_from(plan, read_evidence(folder, "candidate"), baseline, policy)
-    return judge(derived.results, derived.comparison, policy, first_release=plan["first_release"])
+    return judge_derived(plan, derived, policy)
+
+
+def judge_derived(plan: dict[str, Any], derived: Derived, policy: Policy | None = None) -> Verdict:
+    """Judge what was derived from a run's evidence.
+
+    Args:
+        plan: of the run.
+        derived: under the policy in question.
+        policy: None: the run's own.
+
+    Raises:
+        InputError: no policy at all.
+    """
+    policy = policy or run_policy(plan)
+    if policy is None:
+        raise InputError("the run's scenario has no gate; name a policy with --policy FILE.yaml")
+    return judge(derived.results, derived.comparison, policy, **plan_facts(plan))
+
+
+def plan_facts(plan: dict[str, Any]) -> PlanFacts:
+    """What the judge must know of the plan.
+
+    Raises:
+        InputError: the plan lacks it.
+    """
+    reader = Reader(plan, "plan.json")
+    return {
+        "first_release": reader.flag("first_release"),
+        "look": reader.integer("look") if "look" in plan else 1,
+    }
 
 
 def store_verdict(folder: RunFolder, verdict: Verdict) -> None:

@@ -259,6 +259,8 @@ def _replay_settings(setup: RunSetup) -> "ReplaySettings":
         variation=tuple(spec.variation),
         temperature=spec.temperature,
         max_new_tokens=spec.max_new_tokens,
+        concurrency=spec.concurrency,
+        single_turn_probes=spec.single_turn_probes,
     )
 
 

@@ -14,7 +14,7 @@ from evalkit.console import Progress
 from evalkit.errors import IncompleteError, InputError
 from evalkit.files import write_bytes_atomic, write_json_atomic
 from evalkit.gate.judge import judge
-from evalkit.gate.policy import check_policy
+from evalkit.gate.policy import check_policy, policy_digest
 from evalkit.gate.verdict import Verdict
 from evalkit.metrics.references import trusted_modules
 from evalkit.replay.access import Access
@@ -22,8 +22,9 @@ from evalkit.report import write_reports
 from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.interruption import resumable, terminable
-from evalkit.runs.judging import store_verdict
+from evalkit.runs.judging import plan_facts, store_verdict
 from evalkit.runs.logits_io import check_logits
+from evalkit.runs.looks import next_look
 from evalkit.runs.measure import check_sandbox, measure
 from evalkit.runs.plan import new_run_id, now_utc
 from evalkit.runs.planning import build_plan
@@ -112,7 +113,14 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
             request.out or Path("runs") / f"{loaded.scenario.name}-{run_id}",
             [model.model for model in setup.models if isinstance(model.model, Bundle)],
         )
-        plan = build_plan(setup, _inputs(request, candidate, baseline), run_id=run_id, created=now_utc())
+        look = next_look(
+            loaded.scenario.name,
+            loaded.digest,
+            candidate.model_digest,
+            None if loaded.policy is None else policy_digest(loaded.policy),
+        )
+        inputs = _inputs(request, candidate, baseline)
+        plan = build_plan(setup, inputs, run_id=run_id, created=now_utc(), look=look)
         write_json_atomic(folder.plan, plan)
         with resumable(folder), trusted_modules(loaded.additions.modules):
             return complete_run(
@@ -164,7 +172,7 @@ def close_run(folder: RunFolder, plan: dict[str, Any], derived: Derived) -> RunO
     """Judge a sealed run under its own policy, where it has one, and write its reports."""
     verdict, policy = None, run_policy(plan)
     if policy is not None:
-        verdict = judge(derived.results, derived.comparison, policy, first_release=plan["first_release"])
+        verdict = judge(derived.results, derived.comparison, policy, **plan_facts(plan))
         store_verdict(folder, verdict)
     reports = write_reports(folder, report_formats(plan))
     return RunOutcome(folder, derived.results, verdict, reports)

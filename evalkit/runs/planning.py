@@ -9,13 +9,16 @@ from evalkit.runs.plan import SCHEMA, context_to_plan, describe_model, environme
 from evalkit.runs.setup import RunSetup, data_digests
 
 
-def build_plan(setup: RunSetup, inputs: dict[str, Any], *, run_id: str, created: str) -> dict[str, Any]:
+def build_plan(
+    setup: RunSetup, inputs: dict[str, Any], *, run_id: str, created: str, look: int
+) -> dict[str, Any]:
     """Everything that determines a run; equal content and code give equal plans.
 
     Args:
         setup: what is measured.
         inputs: where it was found, for `evalkit resume`; see `evalkit.runs.orchestrate`.
         run_id, created: the run's name and time.
+        look: the how manieth look at the candidate it is, see `evalkit.runs.looks`.
     """
     loaded = setup.loaded
     models = {model.side: model for model in setup.models}
@@ -27,6 +30,7 @@ def build_plan(setup: RunSetup, inputs: dict[str, Any], *, run_id: str, created:
         "scenario": loaded.scenario.model_dump(mode="json"),
         "scenario_sha256": loaded.digest,
         "first_release": loaded.scenario.first_release,
+        "look": look,
         "seed": loaded.scenario.seed,
         "policy": None if loaded.policy is None else resolve_policy(loaded.policy),
         "policy_sha256": None if loaded.policy is None else policy_digest(loaded.policy),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 SampleStatus = Literal["ok", "error", "skipped", "truncated"]
+Blame = Literal["model", "user", "harness", "infrastructure"]
 TurnStatus = Literal["ok", "model_fault", "infrastructure_fault"]
 
 
@@ -128,6 +129,29 @@ class ExpectationResult:
     passed: bool
 
 
+LedgerOutcome = Literal["honoured", "contradicted", "forgotten"]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerCheck:
+    """A statement of a reply against what was stated before, see `evalkit.scenario.ledger`.
+
+    Attributes:
+        name: of the fact.
+        want, got: the value in force and the one that the reply states; None where it states none, or where it is only
+            looked for (a fact without an expression).
+        distance: turns since it was stated.
+        probe: whether the turn asks for it, a recall probe; else the reply states it by itself.
+    """
+
+    name: str
+    outcome: LedgerOutcome
+    want: str
+    got: str | None
+    distance: int
+    probe: bool
+
+
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
     """One turn of one trial of one dialogue, as the client saw it.
@@ -143,6 +167,11 @@ class TurnRecord:
         prompt_tokens .. total_ns: as in the reply; None where the turn failed, the tokens also where a served model
             doesn't tell them. first_token_ns, turn_overhead_ns and
             total_ns are measured at the client from the planned start.
+        ledger: statements of the reply against earlier ones.
+        single_turn: for each recall probe, in order, whether it holds where the facts and the question are all that is
+            said, in one turn; None where that wasn't tried.
+        blame: who is to blame for a turn that isn't ok: model, user (a served model that plays one), harness or
+            infrastructure; None where it is ok.
     """
 
     dialogue_id: str
@@ -171,3 +200,6 @@ class TurnRecord:
     first_token_ns: int | None
     turn_overhead_ns: int | None
     total_ns: int | None
+    ledger: list[LedgerCheck] = field(default_factory=list)
+    single_turn: list[bool] | None = None
+    blame: Blame | None = None

@@ -195,6 +195,16 @@ class Registry:
         runs = [RunEntry(**{**dict(row), "first_release": bool(row["first_release"])}) for row in found]
         return [(run, latest.get(run.run_id)) for run in runs]
 
+    def judged_scenarios(self, scenario: str, model_digest: str, policy_sha256: str) -> set[str]:
+        """Digests of the scenarios of that name under which a candidate was judged by a policy."""
+        with told(self.path):
+            rows = self._database.execute(
+                "SELECT DISTINCT scenario_sha256 FROM runs JOIN verdicts USING (run_id) "
+                "WHERE scenario = ? AND model_digest = ? AND policy_sha256 = ?",
+                (scenario, model_digest, policy_sha256),
+            ).fetchall()
+        return {digest for (digest,) in rows}
+
     def metrics(self, name: str) -> list[MetricEntry]:
         """A metric, with every k and slice, over all runs, the oldest run first."""
         columns = ", ".join(item.name for item in fields(MetricEntry))

@@ -101,7 +101,11 @@ def _same_setup(folder: RunFolder, plan: dict[str, Any]) -> RunSetup:
         DEFAULT if plan["backend"] is None else plan["backend"]["name"],
     )
     now = orjson.loads(
-        orjson.dumps(build_plan(setup, inputs, run_id=plan["run_id"], created=plan["created"]))
+        orjson.dumps(
+            build_plan(
+                setup, inputs, run_id=plan["run_id"], created=plan["created"], look=plan.get("look", 1)
+            )
+        )
     )
     differing = _differences(plan, now)
     if differing:

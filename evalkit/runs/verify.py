@@ -15,7 +15,7 @@ from evalkit.metrics.references import MissingModuleError
 from evalkit.runs.derive import DERIVED_FILES, derive, run_policy
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import read_json
-from evalkit.runs.judging import judge_run
+from evalkit.runs.judging import judge_run, plan_facts
 from evalkit.runs.plan import read_plan
 from evalkit.runs.seal import read_seal
 
@@ -149,7 +149,7 @@ def _check_numbers(folder: RunFolder, found: set[str]) -> list[FileDifference]:
         differences += _compare(folder, name, found, computed.get(name), "what the evidence gives")
     judged: dict[str, bytes] = {}
     if policy is not None:
-        own = judge(derived.results, derived.comparison, policy, first_release=plan["first_release"])
+        own = judge(derived.results, derived.comparison, policy, **plan_facts(plan))
         judged[policy_digest(policy)] = own.to_bytes()
     return differences + _check_verdicts(folder, found, judged)
 

@@ -7,23 +7,12 @@ reply or an expectation stands for the value of that fact.
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+
+from evalkit.scenario.patterns import Pattern
+from evalkit.scenario.user_schema import FactName, FactValue, NonEmpty, User
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
-
-NonEmpty = Annotated[str, Field(min_length=1, pattern=r"\S")]
-FactName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-FactValue = StrictStr | StrictInt | StrictFloat
 
 
 class _Strict(BaseModel):
@@ -85,11 +74,16 @@ Paraphrases = Annotated[
 
 
 class Turn(_Strict):
-    """One user turn: its text (or paraphrases, the plain one first), the gold reply, the expectations."""
+    """One user turn: its text (or paraphrases, the plain one first), the gold reply, the expectations.
+
+    Attributes:
+        revises: facts that have another value from this turn on: the user changes their mind.
+    """
 
     user: Paraphrases
     gold: NonEmpty
     expect: Expectation = Expectation()
+    revises: dict[FactName, FactValue] = {}
 
 
 class Never(_Strict):
@@ -130,6 +124,9 @@ class Dialogue(_Strict):
 
     Attributes:
         order: texts that must appear in the replies in this order, each in a later turn than the one before.
+        ledger: for a fact, or for something that the model itself will state, a regular expression whose one group
+            is the value that a reply states of it. Every reply is checked against what was stated before.
+        user: who speaks; without it the turns are a script.
     """
 
     id: Annotated[str, Field(pattern=r"^[^\s/\\\x00-\x1f][^/\\\x00-\x1f]*$", max_length=200)]
@@ -141,25 +138,38 @@ class Dialogue(_Strict):
     never: list[NeverRule] = []
     order: list[NonEmpty] = []
     end_state: EndState = EndState()
+    ledger: dict[FactName, NonEmpty] = {}
+    user: User | None = None
 
-    def fact(self, name: str) -> str:
-        """Value of a fact as text; 25.0 and 25 are the same value."""
-        return value_text(self.facts[name])
+    def fact(self, name: str, turn: int | None = None) -> str:
+        """Value of a fact as text, in force in `turn` (None: at the end); 25.0 and 25 are the same value."""
+        last = len(self.turns) - 1 if turn is None else turn
+        revised = [one.revises[name] for one in self.turns[: last + 1] if name in one.revises]
+        return value_text(revised[-1] if revised else self.facts[name])
 
-    def fill(self, template: str) -> str:
-        """`template` with the facts' values in place of `{fact}`."""
-        return _PLACEHOLDER.sub(lambda match: self.fact(match[1]), template)
+    def fill(self, template: str, turn: int | None = None) -> str:
+        """`template` with the facts' values, in force in `turn` (None: at the end), in place of `{fact}`."""
+        return _PLACEHOLDER.sub(lambda match: self.fact(match[1], turn), template)
 
-    def fill_pattern(self, pattern: str) -> re.Pattern[str]:
-        """The regular expression `pattern`, in which `{fact}` stands for the fact's value, literally."""
-        return re.compile(_PLACEHOLDER.sub(lambda match: re.escape(self.fact(match[1])), pattern))
+    def fill_pattern(self, pattern: str, turn: int | None = None) -> Pattern:
+        """The regular expression `pattern`, in which `{fact}` stands for the fact's value, literally.
+
+        Raises:
+            BrokenPatternError: it isn't a regular expression.
+        """
+        return Pattern(_PLACEHOLDER.sub(lambda match: re.escape(self.fact(match[1], turn)), pattern))
 
     def stated_before(self, fact: str, turn_index: int) -> int | None:
         """Index of the last turn up to `turn_index` in which the user states `fact`, or None."""
         for index in range(turn_index, -1, -1):
-            if fact in placeholders(self.turns[index].user[0]):
+            if fact in self.stated_in(index):
                 return index
         return None
+
+    def stated_in(self, index: int) -> frozenset[str]:
+        """Facts that the user states in turn `index`."""
+        turn = self.turns[index]
+        return placeholders(turn.user[0]) | frozenset(turn.revises)
 
     @property
     def handover_window(self) -> tuple[int, int] | None:

@@ -1,17 +1,24 @@
 """Checks of replies against what a dialogue expects: pure functions, no model as judge."""
 
-import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from evalkit.runs.records import ExpectationResult
 from evalkit.scenario.dialogue import Dialogue, Never, Turn, value_text
 from evalkit.scenario.dialogue_files import DialogueSource
+from evalkit.scenario.matching import normalise, states
+from evalkit.scenario.variation import played
 
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
-_FRACTION = re.compile(r"(?<![\d.])(\d+)\.(\d+)(?![\d]|\.\d)")
-_SPACE = re.compile(r"\s+")
+__all__ = [
+    "NO_REPLY",
+    "Reply",
+    "check_dialogue",
+    "check_turn",
+    "normalise",
+    "probe_distances",
+    "self_test",
+    "states",
+]
 
 
 @dataclass(frozen=True)
@@ -34,31 +41,6 @@ NO_REPLY = Reply("")
 """Stands for the reply of a turn that the model failed: every expectation of the turn is still checked."""
 
 
-def normalise(text: str) -> str:
-    """Canonical form for comparison: NFKC, case folded, single spaces, 1,250.00 as 1250."""
-    text = _SPACE.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip()
-    text = _THOUSANDS.sub(lambda match: match[0].replace(",", ""), text)
-    return _FRACTION.sub(_plain_number, text)
-
-
-def states(text: str, value: str, *, whole_words: bool) -> bool:
-    """Whether `value` stands in `text`, both normalised.
-
-    Digits are compared as whole numbers: 12 stands neither in 120 nor in 12.5. With `whole_words` the same
-    holds for
-    Latin words: Ann doesn't stand in Anna.
-    """
-    text, value = normalise(text), normalise(value)
-    if not value:
-        return False
-    start = text.find(value)
-    while start >= 0:
-        if _apart(text, start, start + len(value), whole_words):
-            return True
-        start = text.find(value, start + 1)
-    return False
-
-
 def check_turn(dialogue: Dialogue, index: int, reply: Reply) -> list[ExpectationResult]:
     """Outcome of every expectation of turn `index` (from 0).
 
@@ -74,20 +56,20 @@ def check_turn(dialogue: Dialogue, index: int, reply: Reply) -> list[Expectation
         )
     results += _check_handover(dialogue, index, reply)
     for template in expect.contains:
-        want = dialogue.fill(template)
+        want = dialogue.fill(template, index)
         results.append(_stated("contains", want, text, states(text, want, whole_words=False)))
     for pattern in expect.matches:
-        found = dialogue.fill_pattern(pattern).search(text)
-        results.append(ExpectationResult("matches", pattern, found[0] if found else None, found is not None))
+        found = dialogue.fill_pattern(pattern, index).find(text)
+        results.append(ExpectationResult("matches", pattern, found, found is not None))
     for template in expect.forbidden:
-        want = dialogue.fill(template)
+        want = dialogue.fill(template, index)
         results.append(_stated("forbidden", want, text, not states(text, want, whole_words=False)))
     for name, value in expect.slots.items():
-        want = dialogue.fill(value_text(value))
+        want = dialogue.fill(value_text(value), index)
         passed = states(text, want, whole_words=True)
         results.append(ExpectationResult("slots", {name: want}, want if passed else None, passed))
     for name in expect.recalls:
-        want = dialogue.fact(name)
+        want = dialogue.fact(name, index)
         passed = states(text, want, whole_words=True)
         results.append(ExpectationResult("recalls", want, want if passed else None, passed))
     if expect.max_ms is not None:
@@ -179,10 +161,11 @@ def _play_paraphrases(dialogue: Dialogue, agent: Agent) -> list[list[Expectation
 
 
 def _play(dialogue: Dialogue, agent: Agent, paraphrase: int = 0) -> list[ExpectationResult]:
+    dialogue = played(dialogue, 0, 0)
     replies: list[Reply] = []
     results: list[ExpectationResult] = []
     for index, turn in enumerate(dialogue.turns):
-        text = dialogue.fill(turn.user[paraphrase % len(turn.user)])
+        text = dialogue.fill(turn.user[paraphrase % len(turn.user)], index)
         replies.append(agent(dialogue, index, text))
         results += check_turn(dialogue, index, replies[-1])
         if replies[-1].handover:
@@ -193,7 +176,9 @@ def _play(dialogue: Dialogue, agent: Agent, paraphrase: int = 0) -> list[Expecta
 def _gold_agent(handover_turn: int | None) -> Agent:
     def answer(dialogue: Dialogue, index: int, user_text: str) -> Reply:
         turn: Turn = dialogue.turns[index]
-        return Reply(dialogue.fill(turn.gold), turn.expect.intent, index == handover_turn, total_ms=0.0)
+        return Reply(
+            dialogue.fill(turn.gold, index), turn.expect.intent, index == handover_turn, total_ms=0.0
+        )
 
     return answer
 
@@ -223,7 +208,7 @@ def _check_handover(dialogue: Dialogue, index: int, reply: Reply) -> list[Expect
 def _check_never(dialogue: Dialogue, rule: Never, texts: Sequence[str]) -> ExpectationResult:
     if rule.matches is not None:
         pattern = dialogue.fill_pattern(rule.matches)
-        want, broken = rule.matches, [text for text in texts if pattern.search(text)]
+        want, broken = rule.matches, [text for text in texts if pattern.find(text) is not None]
     else:
         want = dialogue.fill(rule.contains or "")
         broken = [text for text in texts if states(text, want, whole_words=False)]
@@ -232,26 +217,3 @@ def _check_never(dialogue: Dialogue, rule: Never, texts: Sequence[str]) -> Expec
 
 def _stated(kind: str, want: str, text: str, passed: bool) -> ExpectationResult:
     return ExpectationResult(kind, want, want if states(text, want, whole_words=False) else None, passed)
-
-
-def _plain_number(match: re.Match[str]) -> str:
-    fraction = match[2].rstrip("0")
-    return f"{match[1]}.{fraction}" if fraction else match[1]
-
-
-def _apart(text: str, start: int, end: int, whole_words: bool) -> bool:
-    """Whether text[start:end] isn't part of a longer number (or Latin word)."""
-    before, after = text[:start], text[end:]
-    if text[start].isdigit() and re.search(r"(?:\d|\d[.,])$", before):
-        return False
-    if text[end - 1].isdigit() and re.match(r"\d|[.,]\d", after):
-        return False
-    if not whole_words:
-        return True
-    return not (_latin(text[start]) and _latin(before[-1:])) and not (
-        _latin(text[end - 1]) and _latin(after[:1])
-    )
-
-
-def _latin(character: str) -> bool:
-    return character.isalpha() and ord(character) < 0x250

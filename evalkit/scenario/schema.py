@@ -170,14 +170,20 @@ class DialogueCosts(_Strict):
 
 
 class Dialogues(_Strict):
-    """Multi-turn replay through the sandbox."""
+    """Multi-turn replay through the sandbox.
+
+    `concurrency` dialogues are played side by side, which changes times only. With `single_turn_probes` every recall probe
+    is asked once more in a session of its own, where facts and question are one turn.
+    """
 
     include: list[str] = Field(min_length=1)
     population: Literal["sample", "fixed"] = "sample"
     trials: int = Field(default=1, ge=1, le=100)
-    variation: list[Literal["paraphrase", "typos"]] = Field(default=[])
+    variation: list[Literal["paraphrase", "typos", "code_switching"]] = Field(default=[])
     max_new_tokens: int = Field(default=64, ge=1)
     temperature: float = Field(default=0.0, ge=0)
+    concurrency: int = Field(default=1, ge=1, le=256)
+    single_turn_probes: bool = False
     budget_ms: Budget = Budget()
     costs: DialogueCosts | None = None
 
@@ -234,6 +240,7 @@ class Policy(_Strict):
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
     max_error_rate: float = Field(default=0.0, ge=0, lt=1)
     max_truncated_rate: float = Field(default=0.0, ge=0, lt=1)
+    max_looks: int = Field(default=2, ge=1)
     rules: list[Rule] = Field(min_length=1)
 
 

@@ -31,4 +31,6 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
         satisfaction_error=float(error) if isinstance(error, int | float) else None,
         satisfaction_data=data if isinstance(data, str) else None,
         costs=None if spec.costs is None else spec.costs.model_dump(),
+        greedy=spec.temperature == 0,
+        single_turn_probes=spec.single_turn_probes,
     )

@@ -1,4 +1,4 @@
-"""Seeded variation between the trials of a dialogue: paraphrases and typing errors.
+"""Seeded variation between the trials of a dialogue: paraphrases, typing errors, code-switching, changes of mind.
 
 Trial 0 is the dialogue as written. Every other trial draws from its own generator, seeded by SHA-256 of run
 seed, dialogue and trial, so that neither order nor concurrency nor the process changes what a user says.
@@ -10,9 +10,11 @@ from random import Random
 from typing import Literal
 
 from evalkit.canonical import canonical_json, sha256_bytes
+from evalkit.scenario.code_switching import can_switch, switch
 from evalkit.scenario.dialogue import Dialogue
+from evalkit.scenario.user_schema import ModelUser, RecordedUser, RuleUser
 
-Variation = Literal["paraphrase", "typos"]
+Variation = Literal["paraphrase", "typos", "code_switching"]
 
 TYPO_RATE = 0.03
 """Share of the letters outside facts that are mistyped."""
@@ -31,21 +33,71 @@ def user_texts(dialogue: Dialogue, run_seed: int, trial: int, variation: Sequenc
     Trial 0 says the first paraphrase of each turn; later trials go through the others in a seeded order, so
     that none comes again before all were said.
     """
+    if isinstance(dialogue.user, RecordedUser):
+        variation = ()  # what was recorded is said word for word
     random = Random(trial_seed(run_seed, dialogue.id, trial))
     order = Random(trial_seed(run_seed, dialogue.id, 0))
     texts = []
-    for turn in dialogue.turns:
+    for index, turn in enumerate(dialogue.turns):
         alternatives = [turn.user[0], *order.sample(turn.user[1:], len(turn.user) - 1)]
         template = alternatives[trial % len(alternatives)] if "paraphrase" in variation else turn.user[0]
+        if trial > 0 and "code_switching" in variation:
+            template = switch(template, dialogue.locale, random)
         if trial > 0 and "typos" in variation:
             template = mistype(template, random)
-        texts.append(dialogue.fill(template))
+        texts.append(dialogue.fill(template, index))
     return texts
+
+
+def played(dialogue: Dialogue, run_seed: int, trial: int) -> Dialogue:
+    """The dialogue of one trial: with the changes of mind and digressions that were drawn for it.
+
+    Trial 0 takes the first value of each change, and no digression. A turn in which the mind changes says so first.
+    """
+    user = dialogue.user
+    if not isinstance(user, RuleUser) or not (user.changes_mind or user.digresses):
+        return dialogue
+    random = Random(trial_seed(run_seed, f"{dialogue.id}/user", trial))
+    turns = list(dialogue.turns)
+
+    def prepend(index: int, text: str) -> None:
+        texts = [joined(text, said, dialogue.locale) for said in turns[index].user]
+        turns[index] = turns[index].model_copy(update={"user": texts})
+
+    for change in user.changes_mind:
+        index = change.turn - 1
+        value = change.to[0] if trial == 0 else random.choice(change.to)
+        revises = {**turns[index].revises, change.fact: value}
+        turns[index] = turns[index].model_copy(update={"revises": revises})
+        prepend(index, change.say)
+    if user.digresses is not None and trial > 0:
+        for index in range(1, len(turns)):
+            if random.random() < user.digresses.share:
+                prepend(index, random.choice(user.digresses.texts))
+    return dialogue.model_copy(update={"turns": turns})
+
+
+def joined(first: str, second: str, locale: str) -> str:
+    """Two sentences of one user."""
+    return first + second if locale == "zh" else f"{first} {second}"
 
 
 def varies(dialogue: Dialogue, variation: Sequence[Variation], temperature: float) -> bool:
     """Whether trials of a dialogue have a source of variation; if not, they are copies of one trial."""
     if temperature > 0:
+        return True
+    user = dialogue.user
+    if isinstance(user, RecordedUser):
+        return False
+    if isinstance(user, ModelUser):
+        return user.temperature > 0
+    if isinstance(user, RuleUser) and (
+        user.digresses is not None or any(len(change.to) > 1 for change in user.changes_mind)
+    ):
+        return True
+    if "code_switching" in variation and any(
+        can_switch(turn.user[0], dialogue.locale) for turn in dialogue.turns
+    ):
         return True
     if "paraphrase" in variation and any(len(turn.user) > 1 for turn in dialogue.turns):
         return True

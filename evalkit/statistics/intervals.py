@@ -20,7 +20,13 @@ from evalkit.metrics.estimators import (
 )
 from evalkit.metrics.result import Interval
 from evalkit.statistics.binomial import clopper_pearson, effective_sample, one_outcome_each, wilson
-from evalkit.statistics.bootstrap import RESAMPLES, cluster_weights, jackknife_errors, replicate_all
+from evalkit.statistics.bootstrap import (
+    MOST_DRAWN,
+    RESAMPLES,
+    cluster_weights,
+    jackknife_errors,
+    replicate_all,
+)
 
 MIN_CLUSTERS = 10
 PERCENTILE_CLUSTERS = 30
@@ -182,7 +188,9 @@ def _bootstrap(question: Question, replicates: FloatArray | None, confidence: fl
         raise _NoIntervalError("no variation between the clusters: the interval would be zero wide")
     if size < PERCENTILE_CLUSTERS and question.method == "cluster-bootstrap":
         return _bootstrap_t(question, confidence, seed)
-    ends = {sides: _percentile_ends(defined, size, (1 - confidence) / sides) for sides in (1, 2)}
+    ends = {
+        sides: _percentile_ends(defined, min(size, MOST_DRAWN), (1 - confidence) / sides) for sides in (1, 2)
+    }
     return _Ends(ends[2], ends[1], "cluster-bootstrap", RESAMPLES)
 
 

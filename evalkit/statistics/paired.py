@@ -1,26 +1,34 @@
 """Paired comparison of two models: both statistics under the same cluster weights, then their change."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from evalkit.metrics.estimators import Estimator, FloatArray, Proportion
+from evalkit.metrics.estimators import (
+    Estimator,
+    FloatArray,
+    Groupable,
+    IndexArray,
+    Proportion,
+    group_names,
+)
 from evalkit.metrics.result import Interval
 from evalkit.statistics.binomial import clopper_pearson
-from evalkit.statistics.bootstrap import replicate_all
+from evalkit.statistics.bootstrap import Spread, replicate_all
 from evalkit.statistics.discordance import PairedMethod, PairedTest
 from evalkit.statistics.intervals import (
     MAX_UNDEFINED_SHARE,
     MIN_CLUSTERS,
     PERCENTILE_CLUSTERS,
     Question,
+    Uncertainty,
     bootstrap_pivots,
     few_pivots,
     too_few,
-    uncertainty,
+    uncertainties,
 )
 
 ChangeKind = Literal["relative", "absolute"]
@@ -66,27 +74,64 @@ def paired_change(
         confidence: of the two-sided interval, and of each one-sided bound.
         seed: of the bootstrap.
     """
-    change = ChangeEstimator.build(candidate, baseline, kind)
-    value = change.value
-    base = PairedChange(
-        kind=kind,
-        value=value,
-        reason=None if value is not None else change.reason(),
-        candidate=change.candidate_value,
-        baseline=change.baseline_value,
-        n=change.n,
-        clusters=len(change.clusters),
-        only_candidate=len(candidate.clusters) - len(change.clusters),
-        only_baseline=len(baseline.clusters) - len(change.clusters),
-    )
-    if value is None:
-        return base
-    answer = uncertainty(Question(change, "cluster-bootstrap"), confidence=confidence, seed=seed)
+    return paired_changes([(candidate, baseline, kind)], confidence, seed)[0]
+
+
+def paired_changes(
+    asked: Sequence[tuple[Estimator, Estimator, ChangeKind]], confidence: float, seed: int
+) -> list[PairedChange]:
+    """Several changes at once; those over equally many clusters share one set of bootstrap weights.
+
+    Args:
+        asked: candidate, baseline and kind of each, as in `paired_change`.
+        confidence: of the two-sided intervals, and of each one-sided bound.
+        seed: of the bootstrap.
+    """
+    changes = [ChangeEstimator.build(*one) for one in asked]
+    # A value is a pass over all clusters: it is computed once.
+    values = [change.value for change in changes]
+    questions = [
+        Question(change, "cluster-bootstrap")
+        for change, value in zip(changes, values, strict=True)
+        if value is not None
+    ]
+    answers = iter(uncertainties(questions, confidence=confidence, seed=seed))
+    return [
+        _undefined_change(change) if value is None else _changed(change, value, next(answers), confidence)
+        for change, value in zip(changes, values, strict=True)
+    ]
+
+
+def _undefined_change(change: "ChangeEstimator") -> PairedChange:
+    return _described(change, None, change.reason())
+
+
+def _changed(change: "ChangeEstimator", value: float, answer: Uncertainty, confidence: float) -> PairedChange:
     interval, bounds, why = answer.interval, answer.bounds, answer.reason
     if interval is None and change.never_differ():
         interval, bounds, why = change.concordant(confidence, 2), change.concordant(confidence, 1), None
-    fields = {"interval": interval, "bounds": bounds, "interval_reason": why, "undefined": answer.undefined}
-    return PairedChange(**{**base.__dict__, **fields})
+    return replace(
+        _described(change, value, None),
+        interval=interval,
+        bounds=bounds,
+        interval_reason=why,
+        undefined=answer.undefined,
+    )
+
+
+def _described(change: "ChangeEstimator", value: float | None, reason: str | None) -> PairedChange:
+    common = len(change.clusters)
+    return PairedChange(
+        kind=change.kind,
+        value=value,
+        reason=reason,
+        candidate=change.candidate_value,
+        baseline=change.baseline_value,
+        n=change.n,
+        clusters=common,
+        only_candidate=len(change.candidate.clusters) - common,
+        only_baseline=len(change.baseline.clusters) - common,
+    )
 
 
 def bootstrap_test(candidate: Estimator, baseline: Estimator, seed: int) -> PairedTest:
@@ -147,11 +192,15 @@ class ChangeEstimator:
     baseline: Estimator
     kind: ChangeKind
     clusters: tuple[str, ...]
-    candidate_columns: npt.NDArray[np.intp]
-    baseline_columns: npt.NDArray[np.intp]
+    candidate_columns: IndexArray
+    baseline_columns: IndexArray
 
     @classmethod
     def build(cls, candidate: Estimator, baseline: Estimator, kind: ChangeKind) -> "ChangeEstimator":
+        if candidate.clusters == baseline.clusters:
+            common = candidate.clusters
+            every = np.arange(len(common), dtype=np.intp)
+            return cls(candidate, baseline, kind, common, every, every)
         common = tuple(sorted(set(candidate.clusters) & set(baseline.clusters)))
         return cls(
             candidate,
@@ -194,6 +243,29 @@ class ChangeEstimator:
                 return f"the {side}'s value isn't finite"
         return "the baseline is 0: a relative change is undefined; use max_increase or max_decrease"
 
+    def grouped(self, groups: IndexArray, size: int) -> Estimator:
+        """See `evalkit.metrics.estimators.Groupable`; what only one side has stays out, as ever."""
+        if not isinstance(self.candidate, Groupable) or not isinstance(self.baseline, Groupable):
+            return Spread(self, groups)
+
+        def side(estimator: Groupable, columns: IndexArray, count: int) -> Estimator:
+            if len(columns) == count:
+                return estimator.grouped(groups, size)
+            # Clusters that the other side lacks go into a group of their own, which is never drawn.
+            full = np.full(count, size, dtype=np.intp)
+            full[columns] = groups
+            return estimator.grouped(full, size + 1)
+
+        drawn = np.arange(size, dtype=np.intp)
+        return ChangeEstimator(
+            side(self.candidate, self.candidate_columns, len(self.candidate.clusters)),
+            side(self.baseline, self.baseline_columns, len(self.baseline.clusters)),
+            self.kind,
+            group_names(size),
+            drawn,
+            drawn,
+        )
+
     def replicates(self, weights: FloatArray) -> FloatArray:
         candidate = self._replicates_of(self.candidate, self.candidate_columns, weights)
         baseline = self._replicates_of(self.baseline, self.baseline_columns, weights)
@@ -223,7 +295,7 @@ class ChangeEstimator:
             most /= abs(self.baseline_value or 1.0)
         return Interval(-most, most, confidence, sides, "exact-binomial-no-discordant-cluster")
 
-    def _value_of(self, estimator: Estimator, columns: npt.NDArray[np.intp]) -> float | None:
+    def _value_of(self, estimator: Estimator, columns: IndexArray) -> float | None:
         if len(columns) == len(estimator.clusters):
             return estimator.value
         if not self.clusters:
@@ -233,9 +305,7 @@ class ChangeEstimator:
         return None if math.isnan(value) else value
 
     @staticmethod
-    def _replicates_of(
-        estimator: Estimator, columns: npt.NDArray[np.intp], weights: FloatArray
-    ) -> FloatArray:
+    def _replicates_of(estimator: Estimator, columns: IndexArray, weights: FloatArray) -> FloatArray:
         if len(columns) == len(estimator.clusters):
             return estimator.replicates(weights)
         full = np.zeros((len(weights), len(estimator.clusters)))
@@ -243,6 +313,6 @@ class ChangeEstimator:
         return estimator.replicates(full)
 
 
-def _columns(clusters: tuple[str, ...], common: tuple[str, ...]) -> npt.NDArray[np.intp]:
+def _columns(clusters: tuple[str, ...], common: tuple[str, ...]) -> IndexArray:
     position = {cluster: index for index, cluster in enumerate(clusters)}
     return np.array([position[cluster] for cluster in common], dtype=np.intp)

@@ -52,16 +52,41 @@ def deciding_trials(threshold: float, share: float, confidence: float) -> int | 
     return trials
 
 
-def normal_power(distance: float, error: float, confidence: float) -> float:
-    """Probability that a normal bound lies beyond a threshold at `distance` from the true value.
+def assured_power(distance: float, error: float, doubt: float, confidence: float) -> float:
+    """Probability that a normal bound lies beyond a threshold, where the true value itself is only known within `doubt`.
+
+    The mean of the power over a normal distribution of the true value (assurance: O'Hagan, Stevens & Campbell 2005):
+    Phi((distance - z error) / sqrt(error^2 + doubt^2)). With no doubt it is the power at `distance`.
 
     Args:
-        distance: at least 0.
-        error: standard error, above 0.
+        distance: of the assumed value from the threshold, at least 0.
+        error: standard error of the planned sample, above 0.
+        doubt: standard error of the assumed value; 0 where it is taken for true.
         confidence: of the one-sided bound.
     """
     normal = NormalDist()
-    return normal.cdf(distance / error - normal.inv_cdf(confidence))
+    return normal.cdf((distance - normal.inv_cdf(confidence) * error) / math.hypot(error, doubt))
+
+
+def assured_ratio(distance: float, error: float, doubt: float, confidence: float) -> float | None:
+    """How many times as large a sample must be for 95 % of `assured_power`; None where no size reaches it.
+
+    The larger the sample the smaller its standard error s; s is the positive root of
+    (distance - z_confidence s)^2 = z_power^2 (s^2 + doubt^2) below distance / z_confidence.
+
+    Args:
+        distance, doubt, confidence: as in `assured_power`.
+        error: standard error of a sample of size 1.
+    """
+    normal = NormalDist()
+    z, power = normal.inv_cdf(confidence), normal.inv_cdf(POWER)
+    rest = distance**2 - (power * doubt) ** 2
+    if not rest > 0:
+        return None
+    # a s^2 + b s + rest = 0, its smaller positive root in the form that loses no digits.
+    a, b = z * z - power * power, -2 * z * distance
+    root = 2 * rest / (-b + math.sqrt(max(0.0, b * b - 4 * a * rest)))
+    return float((error / root) ** 2)
 
 
 def error_ratio(distance: float, error: float, confidence: float) -> float:

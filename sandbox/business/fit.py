@@ -14,19 +14,20 @@ from evalkit.files import write_bytes_atomic, write_json_atomic
 from evalkit.scenario.flow import card_path
 from sandbox.business.examples import Example, distinct, read_intent_examples, read_satisfaction_examples
 from sandbox.business.features import normalise
-from sandbox.business.intent import OUT_OF_SCOPE
-from sandbox.business.linear_model import softmax
+from sandbox.business.linear_model import OUT_OF_SCOPE, softmax
 from sandbox.business.recipes import (
     FOLDS,
     INTENT,
     SATISFACTION,
     SEED,
+    Calibration,
     Candidate,
     Float64,
     Indices,
     Scored,
     choose,
     fit_temperature,
+    none_level,
 )
 from sandbox.business.satisfaction import DISSATISFIED_UP_TO
 
@@ -84,11 +85,11 @@ def _fit(
     # The matrices are small and sparse: more threads only wait for one another, for ten times the CPU time.
     with threadpool_limits(1):
         best, tried = choose(candidates, examples, quality)
-        by_label = best.candidate.by_label
-        temperature = fit_temperature(best.scores, best.truth, none_of_these=by_label)
-        probabilities = softmax(best.scores / temperature, none_of_these=by_label)
+        calibration = Calibration(fit_temperature(best.scores, best.truth), none_level(best))
+        scores = (best.scores - calibration.none_level) / calibration.temperature
+        probabilities = softmax(scores, none_of_these=best.candidate.by_label)
         measured = measure(best.labels, probabilities, best.truth)
-        return _write(kind, best, tried, examples, data, out, rated, temperature, measured)
+        return _write(kind, best, tried, examples, data, out, rated, calibration, measured)
 
 
 def _macro_f1(labels: list[str], scores: Float64, truth: Indices) -> tuple[float, float]:
@@ -165,7 +166,7 @@ def _write(
     data: Path,
     out: Path,
     rated: bool,
-    temperature: float,
+    calibration: Calibration,
     measured: dict[str, Any],
 ) -> ModelCard:
     import sklearn
@@ -174,8 +175,8 @@ def _write(
 
     pipeline = best.candidate.pipeline().fit([item for item, _ in examples], [label for _, label in examples])
     # The calibration becomes part of the weights: softmax of the stored pipeline's scores is calibrated.
-    pipeline[-1].coef_ /= temperature
-    pipeline[-1].intercept_ /= temperature
+    pipeline[-1].coef_ /= calibration.temperature
+    pipeline[-1].intercept_ = (pipeline[-1].intercept_ - calibration.none_level) / calibration.temperature
     artefact = skops.io.dumps(pipeline)
     path = out / f"{kind}.skops"
     content = {
@@ -194,7 +195,8 @@ def _write(
             {**one.candidate.describe(), "quality": one.quality, "standard_error": one.standard_error}
             for one in tried
         ],
-        "temperature": temperature,
+        "temperature": calibration.temperature,
+        "none_level": calibration.none_level if best.candidate.by_label else None,
         "measured": measured,
         # evalkit widens the interval of dialogue/satisfaction by this.
         **{key: measured[key] for key in ("mean_absolute_error",) if key in measured},

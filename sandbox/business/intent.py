@@ -5,13 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.business.features import intent_features, word_features
-from sandbox.business.linear_model import Float64, LinearTextModel, load_linear_model
+from sandbox.business.linear_model import OUT_OF_SCOPE, Float64, LinearTextModel, load_linear_model
 from sandbox.domain import IntentGuess
 
 FEATURES = (intent_features, word_features)
-
-# A training set may bring examples of what the bot isn't for, under this label.
-OUT_OF_SCOPE = "out_of_scope"
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 Artefacts are scikit-learn pipelines of a TfidfVectorizer with one of our feature functions and a linear classifier
 (multinomial LogisticRegression, or LinearSVC), stored by skops (no pickle): only the types of an allow-list are loaded.
 The classifier's weights are calibrated: the softmax of its scores is the probability. A LinearSVC decides label by
-label, and its boundary is the score 0: it stands in the softmax as "none of these", so that a text which no label claims
-is probable under none, and the probabilities may add up to less than 1.
+label: the score 0 stands in the softmax as "none of these", so that a text which no label claims is probable under none,
+and the probabilities may add up to less than 1.
 """
 
 from collections import Counter
@@ -23,6 +23,9 @@ from sandbox.business.features import intent_features, satisfaction_features, wo
 Float64 = npt.NDArray[np.float64]
 
 _KINDS = (("TfidfVectorizer", "LogisticRegression"), ("TfidfVectorizer", "LinearSVC"))
+
+# A training set may bring examples of what the bot isn't for, under this label.
+OUT_OF_SCOPE = "out_of_scope"
 
 # Beyond what skops trusts by itself (scikit-learn's estimators, numpy arrays, plain containers).
 TRUSTED_TYPES = tuple(

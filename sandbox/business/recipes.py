@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from sandbox.business.examples import MIN_EXAMPLES, Example
 from sandbox.business.features import intent_features, satisfaction_features, word_features
-from sandbox.business.linear_model import softmax
+from sandbox.business.linear_model import OUT_OF_SCOPE, softmax
 
 Float64 = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -151,12 +151,35 @@ def _taken(features: list[str]) -> list[str]:
     return features
 
 
-def fit_temperature(scores: Float64, truth: Indices, *, none_of_these: bool) -> float:
+@dataclass(frozen=True)
+class Calibration:
+    """How raw scores become probabilities: softmax((scores - none_level) / temperature).
+
+    Attributes:
+        temperature: see `fit_temperature`.
+        none_level: the raw score of "none of these", see `none_level`; 0 where every item has a label.
+    """
+
+    temperature: float
+    none_level: float
+
+
+def fit_temperature(scores: Float64, truth: Indices) -> float:
     """The divisor of the scores that makes the unseen labels most likely (Guo et al. 2017)."""
     from scipy.optimize import minimize_scalar
 
     def loss(log_temperature: float) -> float:
-        probabilities = softmax(scores / np.exp(log_temperature), none_of_these=none_of_these)
+        probabilities = softmax(scores / np.exp(log_temperature), none_of_these=False)
         return float(-np.log(np.maximum(probabilities[np.arange(len(truth)), truth], 1e-300)).mean())
 
     return float(np.exp(minimize_scalar(loss, bounds=(-3.0, 3.0), method="bounded").x))
+
+
+def none_level(scored: Scored) -> float:
+    """The raw score of "none of these": the boundary of a label, or lower, so that 95 % of the unseen texts that have a
+    label score higher for one. Of two labels one score is the other's negative, and only the boundary itself is left."""
+    inside = np.asarray([label != OUT_OF_SCOPE for label in scored.labels])
+    if not scored.candidate.by_label or len(scored.labels) == 2:
+        return 0.0
+    best = scored.scores[:, inside].max(1)[inside[scored.truth]]
+    return min(0.0, float(np.quantile(best, 0.05)))

@@ -14,14 +14,13 @@ from typing import Protocol
 import numpy as np
 
 from evalkit.tokenization import TextTokenizer
-from sandbox.domain import FinishReason, Sampling
+from sandbox.domain import FinishReason
+from sandbox.engine import messages
 from sandbox.engine.kv_cache import BLOCK, Float32, KvRows
 from sandbox.engine.pipe import Message
 from sandbox.engine.prefix_cache import PrefixCache
 from sandbox.engine.row_table import RowTable
-from sandbox.engine.sampler import Sampler
 from sandbox.engine.step_model import StepModel
-from sandbox.engine.text_stream import TextStream
 from sandbox.engine.turns import ActiveTurn, Phase
 
 # A chunk of fewer tokens isn't worth its call, unless the prompt is so short.
@@ -122,44 +121,28 @@ class Batcher:
         self._flush()
 
     def _take(self, message: Message) -> None:
-        prompt: list[int] = message["prompt"]
-        sampling = Sampling(**{**message["sampling"], "stop": tuple(message["sampling"]["stop"])})
-        turn = ActiveTurn(
-            request=message["request"],
-            key=message["key"],
-            tenant=message["tenant"],
-            shared_tokens=message["shared"],
-            prompt_tokens=len(prompt),
-            ids=list(prompt),
-            sampling=sampling,
-            sampler=Sampler(sampling),
-            text=TextStream(self._tokenizer.decode, sampling.stop),
-            arrived_ns=message.get("arrived_ns", time.perf_counter_ns()),
-        )
+        turn = messages.read_turn(message, self._tokenizer.decode)
         if len(self._waiting) >= self._limits.max_waiting:
             self._admit()  # of a burst, those who find a row don't wait
-        if not prompt or not self._table.fits(turn.most_tokens):
-            self._reject(
-                turn,
-                f"{len(prompt)} tokens and {sampling.max_new_tokens} for the reply aren't between 1 and"
-                f" {self._limits.max_length}",
+        if not turn.ids or not self._table.fits(turn.most_tokens):
+            reason = (
+                f"{turn.prompt_tokens} tokens and {turn.sampling.max_new_tokens} for the reply aren't between 1 and"
+                f" {self._limits.max_length}"
             )
+            self._outgoing.append(messages.rejected(turn, reason))
         elif len(self._waiting) >= self._limits.max_waiting:
-            self._reject(turn, f"{len(self._waiting)} turns wait for the model; try again later")
+            reason = f"{len(self._waiting)} turns wait for the model; try again later"
+            self._outgoing.append(messages.rejected(turn, reason))
         else:
             self._turns[turn.request] = turn
             self._waiting.append(turn)
-
-    def _reject(self, turn: ActiveTurn, reason: str) -> None:
-        self._outgoing.append({"event": "rejected", "request": turn.request, "reason": reason})
 
     def _admit(self) -> None:
         """Give rows to those who wait, in order; settling turns make room."""
         while self._waiting:
             turn = self._waiting[0]
-            # Two turns in one room with a settled one: the next turn of its session takes over what it kept.
-            settling = self._table.of(Phase.SETTLING)
-            for other in settling:
+            # What its session's last turn has settled so far is kept for it.
+            for other in self._table.of(Phase.SETTLING):
                 if other.key == turn.key:
                     self._leave(other)
             while not self._table.join(turn):
@@ -205,9 +188,10 @@ class Batcher:
         if turn.prompt_left:
             turn.prefill_ns += time.perf_counter_ns() - started_ns
             return turn.computed - before
-        self._keep(turn)
         turn.phase = Phase.DECODE
         token = self._choose([turn], logits[None])[0]
+        if token is not None:
+            self._keep(turn)
         turn.prefill_ns += time.perf_counter_ns() - started_ns
         self._emit(turn, token)
         return turn.prompt_tokens - before
@@ -255,13 +239,10 @@ class Batcher:
     def _emit(self, turn: ActiveTurn, token: int | None) -> None:
         """Add a token to the reply and send it."""
         if token is None:
-            self._outgoing.append(
-                {
-                    "event": "broken",
-                    "request": turn.request,
-                    "reason": "the model's logits aren't finite numbers; its weights or its graph are broken",
-                }
-            )
+            reason = "the model's logits aren't finite numbers; its weights or its graph are broken"
+            self._outgoing.append(messages.broken(turn, reason))
+            # Whoever sits there next must not meet NaN, not even behind a weight of zero.
+            self._table.rows.clear(self._table.row(turn))
             self._leave(turn)
             return
         turn.ids.append(token)
@@ -278,23 +259,10 @@ class Batcher:
         elif full:
             self._end(turn, FinishReason.LENGTH, token, text)
         else:
-            self._outgoing.append({"event": "token", "request": turn.request, "id": token, "text": text})
+            self._outgoing.append(messages.token_chosen(turn, token, text))
 
     def _end(self, turn: ActiveTurn, reason: FinishReason, token: int | None = None, text: str = "") -> None:
-        work_ns = turn.prefill_ns + turn.decode_ns
-        self._outgoing.append(
-            {
-                "event": "end",
-                "request": turn.request,
-                "id": token,
-                "text": text,
-                "reason": reason.value,
-                "reused": turn.reused,
-                "queue_ns": max(0, time.perf_counter_ns() - turn.arrived_ns - work_ns),
-                "prefill_ns": turn.prefill_ns,
-                "decode_ns": turn.decode_ns,
-            }
-        )
+        self._outgoing.append(messages.ended(turn, reason, token, text))
         if reason is FinishReason.CANCELLED:
             self._leave(turn)
         else:

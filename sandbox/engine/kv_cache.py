@@ -128,3 +128,8 @@ class KvRows:
         """Copy a row's first `length` tokens over another row."""
         for part in self.parts:
             part[target, :, :length] = part[source, :, :length]
+
+    def clear(self, row: int) -> None:
+        """Make a row all zeros."""
+        for part in self.parts:
+            part[row] = 0

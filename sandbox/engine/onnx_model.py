@@ -47,8 +47,8 @@ def open_onnx(bundle: Bundle, max_rows: int) -> StepModel:
         session = open_session(file)
         names = [port.name for port in session.get_inputs()]
         return ConcatModel(spec, lambda arrays: session.run(None, dict(zip(names, arrays, strict=True))))
-    fused = FusedModel(spec, open_rewritten(model, file, available_cores()))
-    if not fused.is_exact(max_rows):
+    fused = FusedModel(spec, open_rewritten(model, file, available_cores()), max_rows)
+    if not fused.is_exact():
         log.warning("%s: on this processor results depend on the shape; rows are computed one by one", file)
         fused.fix_shapes()
     return fused
@@ -57,13 +57,15 @@ def open_onnx(bundle: Bundle, max_rows: int) -> StepModel:
 class FusedModel:
     """See the module; the Protocol is `StepModel`."""
 
-    def __init__(self, spec: ModelSpec, session: Any) -> None:
+    def __init__(self, spec: ModelSpec, session: Any, max_rows: int) -> None:
         self.vocab_size = spec.vocab_size
         self.alignment = 1
         self.chunk_tokens = _CHUNK
         self.idle_chunk_tokens = _IDLE_CHUNK
         self._spec = spec
         self._session = session
+        self._batch_rows = (*(size for size in BATCH_ROWS if size < max_rows), max_rows)
+        self._logits = np.empty((max_rows, spec.vocab_size), np.float32)  # of every step
         self._one_by_one = False
         self._steps: dict[tuple[int, int, int], _DecodeStep] = {}
         self._bound: KvRows | None = None
@@ -95,7 +97,7 @@ class FusedModel:
             found = [self._step(rows, row, 1).run(ids[[row]], lengths[[row]])[0].copy() for row in wanted]
             return np.stack(found)
         used = len(ids)
-        size = min(next((size for size in BATCH_ROWS if size >= used), used), rows.count)
+        size = min(next(size for size in self._batch_rows if size >= used), rows.count)
         logits = self._step(rows, 0, size).run(ids, lengths)
         return logits[:used] if len(wanted) == used else logits[wanted]
 
@@ -105,7 +107,7 @@ class FusedModel:
             self._bound = rows
         key = (first, size, rows.room)
         if key not in self._steps:
-            self._steps[key] = _DecodeStep(self._session, rows, first, size, self.vocab_size)
+            self._steps[key] = _DecodeStep(self._session, rows, first, self._logits[:size])
         return self._steps[key]
 
     def warm_up(self, rows: KvRows) -> None:
@@ -113,11 +115,11 @@ class FusedModel:
         self.prefill(rows, 0, [0, 0], 0)
         self.decode(rows, [0], np.zeros(1, np.int32), np.zeros(1, np.int32))
 
-    def is_exact(self, max_rows: int) -> bool:
+    def is_exact(self) -> bool:
         """Measure whether the bits depend on chunks, or on what else is computed."""
         spec = self._spec
         length = min(24, spec.max_length - 2)
-        count = min(max_rows, 5)
+        count = min(len(self._logits), 5)
         room = -(-(length + 2) // 16) * 16
         rows = KvRows(KvShape(spec.layers, spec.kv_heads, spec.head_size), room * count)
         rows.lay_out(room, [])
@@ -176,12 +178,13 @@ class _Call:
 class _DecodeStep:
     """One new token in each of `size` rows; bound once, run often."""
 
-    def __init__(self, session: Any, rows: KvRows, first: int, size: int, vocab_size: int) -> None:
+    def __init__(self, session: Any, rows: KvRows, first: int, logits: Float32) -> None:
+        size = len(logits)
         self._ids = np.zeros((size, 1), np.int32)
         self._positions = np.zeros((size, 1), np.int32)
         self._last_key = np.zeros(size, np.int32)
         self._longest = np.zeros(1, np.int32)
-        self._logits = np.empty((size, vocab_size), np.float32)
+        self._logits = logits
         self._call = _Call(session, rows, first, size)
         self._call.input("token_ids", self._ids)
         self._call.input("positions", self._positions)

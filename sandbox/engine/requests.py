@@ -92,7 +92,7 @@ class Engine(Protocol):
 
         Raises (while iterating):
             EngineUnavailableError: the engine died, is restarting or shutting down.
-            CapacityError: its cache memory is full of turns in flight.
+            CapacityError: its queue is full, or the turn is longer than the model reads.
         """
         ...
 

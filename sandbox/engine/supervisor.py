@@ -53,6 +53,8 @@ class EngineSupervisor:
         pid: of the running engine process, None between two.
     """
 
+    worker_module = "sandbox.engine.worker"
+
     def __init__(
         self,
         bundle: Path,
@@ -207,7 +209,7 @@ class EngineSupervisor:
             **os.environ,
         }  # MindSpore logs errors only, unless the user asked for more
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "sandbox.engine.worker"),
+            *(sys.executable, "-m", self.worker_module),
             stdin=PIPE,
             stdout=PIPE,
             env=environment,

@@ -364,6 +364,7 @@ def plan() -> dict[str, Any]:
             "training": {"steps": 500},
         },
         "first_release": False,
+        "look": 1,
         "policy": None,
         "measurement": {side: context_to_plan(context()) for side in ("candidate", "baseline")},
         "data": {"texts": {"sha256": sha256_text("texts")}},

@@ -139,8 +139,10 @@ def test_a_registry_that_cannot_be_written_changes_no_exit_code(
     assert evalkit("run", first, "--model", tiny_bundle, "--no-cache", "--out", tmp_path / "run") == 0
     assert evalkit.out.splitlines()[-2] == "verdict: PASS"
     warnings = [line for line in evalkit.err.splitlines() if line.startswith("warning: ")]
-    assert len(warnings) == 1
-    assert "registry.sqlite3" in warnings[0]
+    assert len(warnings) == 2
+    assert all("registry.sqlite3" in warning for warning in warnings)
+    assert "earlier looks at this candidate aren't counted" in warnings[0]
+    assert "the run isn't recorded" in warnings[1]
     assert "the registry can't be read" in (tmp_path / "run/reports/report.md").read_text()
     assert evalkit("verify", tmp_path / "run") == 0
     assert evalkit("promote", tmp_path / "run", "--as", "production") == 2

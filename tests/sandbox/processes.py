@@ -1,5 +1,6 @@
 """The real server as a real process, and small helpers to talk to it."""
 
+import contextlib
 import json
 import os
 import select
@@ -65,19 +66,35 @@ class SandboxProcess:
 
     def engine_pid(self) -> int:
         """The engine process: the server's only child that runs the worker."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        workers = [
-            int(pid)
-            for pid in children
-            if b"sandbox.engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
-        ]
+        workers = engine_pids(self.process.pid)
         assert len(workers) == 1
         return workers[0]
+
+    @contextlib.contextmanager
+    def frozen_engine(self) -> Iterator[None]:
+        """Turns that begin inside the block stay in flight until its end."""
+        pid = self.engine_pid()
+        freeze(pid)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
     def stop(self, seconds: float = 30) -> int:
         """SIGTERM, and the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
+
+
+def engine_pids(server: int) -> list[int]:
+    """Children of a server that run the engine."""
+    found = []
+    for pid in Path(f"/proc/{server}/task/{server}/children").read_text().split():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if b"sandbox.engine.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(int(pid))
+    return found
 
 
 def turn_request(session: str, text: str, turn_id: str = "", **sampling: object) -> wire.TurnRequest:
@@ -97,13 +114,16 @@ def serving(
 
 @contextmanager
 def serving_command(
-    arguments: Sequence[str], folder: Path, credentials: grpc.ChannelCredentials | None = None
+    arguments: Sequence[str],
+    folder: Path,
+    credentials: grpc.ChannelCredentials | None = None,
+    command: Sequence[str] = ("-m", "sandbox", "serve"),
 ) -> Iterator[SandboxProcess]:
-    """The same with any arguments of `sandbox serve`."""
+    """The same with any arguments of `sandbox serve`, or of another command that serves."""
     log = folder / f"server-{time.monotonic_ns()}.log"
     with log.open("w") as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-m", "sandbox", "serve", *arguments],
+            [sys.executable, *command, *arguments],
             stdout=subprocess.PIPE,
             stderr=stderr,
             text=True,
@@ -158,6 +178,11 @@ def is_alive(pid: int) -> bool:
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def freeze(pid: int) -> None:
+    """SIGSTOP: whatever it is sent now stays unanswered."""
+    os.kill(pid, signal.SIGSTOP)
 
 
 def kill(pid: int) -> None:

@@ -1,5 +1,7 @@
 """The log: JSON or text, with the call's id, and never with what somebody said."""
 
+import asyncio
+import gc
 import json
 import logging
 import sys
@@ -9,7 +11,7 @@ import pytest
 
 from evalkit.wire import sandbox_pb2 as wire
 from sandbox.calls import Call, begin_call, end_call
-from sandbox.logs import JsonFormatter, TextFormatter
+from sandbox.logs import JsonFormatter, TextFormatter, log_loop_fault
 from tests.sandbox.inprocess import PacedEngine, on_a_loop, served
 from tests.sandbox.processes import turn_request
 
@@ -60,6 +62,26 @@ def test_text_quotes_what_could_break_or_fake_a_line() -> None:
     line = TextFormatter().format(record(fields={"code": "OK", "session_id": "a b=c\nd", "empty": ""}))
     assert line.endswith("call ended code=OK session_id='a b=c\\nd' empty=''")
     assert "\n" not in line
+
+
+def test_an_exception_that_nobody_awaited_isnt_quoted_either(caplog: pytest.LogCaptureFixture) -> None:
+    async def lose_one() -> None:
+        asyncio.get_running_loop().set_exception_handler(log_loop_fault)
+
+        async def fail() -> None:
+            raise ValueError(SAID)
+
+        task = asyncio.create_task(fail())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        del task
+        gc.collect()
+
+    asyncio.run(lose_one())
+    lines = [JsonFormatter().format(entry) for entry in caplog.records if entry.name == "sandbox.logs"]
+    assert len(lines) == 1
+    assert "ValueError" in lines[0]
+    assert SAID not in lines[0]
 
 
 @pytest.mark.parametrize("log_text", [False, True])

@@ -16,6 +16,7 @@ from tests.sandbox.processes import (
     SERVING,
     SandboxProcess,
     eventually,
+    freeze,
     is_alive,
     kill,
     serving,
@@ -34,9 +35,10 @@ def test_a_killed_engine_fails_the_turn_only(server: SandboxProcess) -> None:
     expected = list(server.turn(server.open(), "hello").token_ids)
     session = server.open()
     server.turn(session, "hello", "t1")
-    running = server.stream(session, "go on", "t2", max_new_tokens=128)
-    next(running)
     old = server.engine_pid()
+    freeze(old)
+    running = server.stream(session, "go on", "t2", max_new_tokens=128)
+    assert eventually(lambda: status_of(lambda: server.turn(session, "hi")) is grpc.StatusCode.ABORTED, 10)
     kill(old)
     with pytest.raises(grpc.RpcError) as failed:
         list(running)
@@ -71,11 +73,12 @@ def test_sigterm_lets_the_running_turn_finish(tiny_bundle: Path, tmp_path: Path)
         session, fresh = server.open(), server.open()
         watch = server.health.Watch(health_pb2.HealthCheckRequest(service=""))
         assert next(watch).status == SERVING
-        running = server.stream(session, "hello", max_new_tokens=128)
-        next(running)
-        server.process.send_signal(signal.SIGTERM)
-        assert next(watch).status == NOT_SERVING
-        assert status_of(lambda: server.turn(fresh, "too late")) is grpc.StatusCode.UNAVAILABLE
+        with server.frozen_engine():
+            running = server.stream(session, "hello", max_new_tokens=128)
+            assert status_of(lambda: server.turn(session, "hi")) is grpc.StatusCode.ABORTED
+            server.process.send_signal(signal.SIGTERM)
+            assert next(watch).status == NOT_SERVING
+            assert status_of(lambda: server.turn(fresh, "too late")) is grpc.StatusCode.UNAVAILABLE
         assert list(running)[-1].reply.usage.generated_tokens == 128
         assert server.process.wait(20) == 0
         assert eventually(lambda: not is_alive(engine))
@@ -83,8 +86,10 @@ def test_sigterm_lets_the_running_turn_finish(tiny_bundle: Path, tmp_path: Path)
 
 def test_sigterm_without_grace_cuts_the_turn_and_exits_0(tiny_bundle: Path, tmp_path: Path) -> None:
     with serving(tiny_bundle, tmp_path, "--grace-s", "0") as server:
-        running = server.stream(server.open(), "hello", max_new_tokens=128)
-        next(running)
+        session = server.open()
+        freeze(server.engine_pid())
+        running = server.stream(session, "hello", max_new_tokens=128)
+        assert status_of(lambda: server.turn(session, "hi")) is grpc.StatusCode.ABORTED
         assert server.stop() == 0
         assert status_of(lambda: list(running)) is grpc.StatusCode.UNAVAILABLE
 
@@ -107,13 +112,14 @@ def test_ctrl_c_ends_the_server_like_sigterm(tiny_bundle: Path, tmp_path: Path) 
 def test_a_full_server_makes_room_among_idle_sessions_only(tiny_bundle: Path, tmp_path: Path) -> None:
     with serving(tiny_bundle, tmp_path, "--max-sessions", "2") as server:
         busy, idle = server.open(), server.open()
-        running = server.stream(busy, "hello", max_new_tokens=128)
-        next(running)
-        third = server.open()
-        assert status_of(lambda: server.turn(idle, "hello")) is grpc.StatusCode.NOT_FOUND
-        also_running = server.stream(third, "hello", max_new_tokens=128)
-        next(also_running)
-        assert status_of(server.open) is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with server.frozen_engine():
+            running = server.stream(busy, "hello", max_new_tokens=128)
+            assert status_of(lambda: server.turn(busy, "hi")) is grpc.StatusCode.ABORTED
+            third = server.open()
+            assert status_of(lambda: server.turn(idle, "hello")) is grpc.StatusCode.NOT_FOUND
+            also_running = server.stream(third, "hello", max_new_tokens=128)
+            assert status_of(lambda: server.turn(third, "hi")) is grpc.StatusCode.ABORTED
+            assert status_of(server.open) is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert list(running)[-1].HasField("reply")
         assert list(also_running)[-1].HasField("reply")
         server.open()

@@ -5,11 +5,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
+from evalkit.errors import InputError
 from evalkit.wire import sandbox_pb2 as wire
+from sandbox.endpoint_options import served_model
 from tests.sandbox.processes import (
     NOT_SERVING,
     SERVING,
@@ -128,36 +131,59 @@ def test_health_and_restart_of_the_endpoint(flow_folder: Path, tmp_path: Path) -
             process.__exit__(None, None, None)
 
 
-def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "sandbox", "serve", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+REMOTE: dict[str, Any] = {"endpoint": "http://x/v1", "model": "m", "declare": "d", "api_key_env": None}
+NONE: dict[str, Any] = dict.fromkeys(REMOTE)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("bundle", "engine", "values", "message"),
     [
-        ([], "BUNDLE: is missing"),
-        (["--engine", "openai"], "--endpoint: is missing"),
-        (["--engine", "openai", "--endpoint", "http://x/v1", "--model", "m"], "--declare: is missing"),
-        (["bundle", "--endpoint", "http://x/v1"], "--endpoint: belongs to --engine openai"),
-        (["bundle", "--api-key-env", "K"], "--api-key-env: belongs to --engine openai"),
-        (["bundle", *options("http://127.0.0.1:1/v1")], "serves an --endpoint, not a bundle"),
-        (options("ftp://x"), "http://HOST/v1"),
-        (options("http://user:secret@x/v1"), "no user, password"),
-        (options("http://127.0.0.1:1/v1"), "nobody answers"),
-        (options("http://127.0.0.1:1/v1", "--api-key-env", "NO_SUCH_KEY"), "NO_SUCH_KEY isn't set"),
+        (None, None, {}, "BUNDLE: is missing"),
+        (None, "openai", {}, "--endpoint: is missing"),
+        (None, "openai", {**REMOTE, "declare": None}, "--declare: is missing"),
+        ("bundle", None, {"endpoint": "http://x/v1"}, "--endpoint: belongs to --engine openai"),
+        ("bundle", "onnx", {"api_key_env": "K"}, "--api-key-env: belongs to --engine openai"),
+        ("bundle", "openai", REMOTE, "serves an --endpoint, not a bundle"),
+        (None, "openai", {**REMOTE, "endpoint": "ftp://x"}, "http://HOST/v1"),
+        (None, "openai", {**REMOTE, "endpoint": "http://user:secret@x/v1"}, "no user, password"),
+        (None, "openai", {**REMOTE, "declare": "two words"}, "--declare: "),
+        (None, "openai", {**REMOTE, "api_key_env": "a-b"}, "--api-key-env: "),
     ],
 )
-def test_wrong_options_are_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:
-    done = command(*arguments)
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 2 and message in last and last.startswith("error: ")
-    assert "secret" not in done.stderr and "Traceback" not in done.stderr and done.stdout == ""
+def test_options_that_dont_go_together_are_refused(
+    bundle: str | None, engine: str | None, values: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError) as caught:
+        served_model(Path(bundle) if bundle else None, engine, **{**NONE, **values}, endpoint_timeout_s=5.0)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_options_name_the_endpoint() -> None:
+    ref = served_model(None, "openai", **REMOTE, endpoint_timeout_s=5.0)
+    assert ref is not None and (ref.url, ref.model, ref.declare, ref.timeout_s) == (
+        "http://x/v1",
+        "m",
+        "d",
+        5.0,
+    )
+    assert served_model(Path("bundle"), "mindir", **NONE, endpoint_timeout_s=5.0) is None
+
+
+def test_an_endpoint_that_cant_be_used_is_one_line_and_exit_code_2() -> None:
+    for more, message in (
+        ([], "nobody answers"),
+        (["--api-key-env", "NO_SUCH_KEY"], "NO_SUCH_KEY isn't set"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-m", "sandbox", "serve", *options("http://127.0.0.1:1/v1", *more)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 2 and message in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr and done.stdout == ""
 
 
 def test_neither_the_key_nor_text_reaches_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

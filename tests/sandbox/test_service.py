@@ -166,12 +166,12 @@ def test_turns_without_an_id_are_never_taken_for_one_another(server: SandboxProc
 
 def test_a_second_turn_at_the_same_time_is_aborted(server: SandboxProcess) -> None:
     session = server.open()
-    running = server.stream(session, "hello", "t1", max_new_tokens=128)
-    next(running)
-    assert status_of(lambda: server.turn(session, "me too", "t2")) is grpc.StatusCode.ABORTED
-    assert status_of(lambda: server.turn(session, "hello", "t1")) is grpc.StatusCode.ABORTED
-    close = wire.CloseSessionRequest(session_id=session)
-    assert status_of(lambda: server.stub.CloseSession(close)) is grpc.StatusCode.ABORTED
+    with server.frozen_engine():
+        running = server.stream(session, "hello", "t1", max_new_tokens=128)
+        assert status_of(lambda: server.turn(session, "me too", "t2")) is grpc.StatusCode.ABORTED
+        assert status_of(lambda: server.turn(session, "hello", "t1")) is grpc.StatusCode.ABORTED
+        close = wire.CloseSessionRequest(session_id=session)
+        assert status_of(lambda: server.stub.CloseSession(close)) is grpc.StatusCode.ABORTED
     assert list(running)[-1].reply.usage.generated_tokens == 128
     assert server.turn(session, "me too", "t2").turn_index == 1
 

@@ -1,6 +1,7 @@
 """Pairing and paired differences."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -8,14 +9,24 @@ from random import Random
 import pytest
 
 from evalkit.errors import InputError
-from evalkit.gate.compare import compare
-from evalkit.gate.comparison import Comparison, read_comparison
+from evalkit.gate.compare import _widened, compare
+from evalkit.gate.comparison import Comparison, PairCounts, read_comparison
 from evalkit.gate.pairing import pair
 from evalkit.metrics.context import MetricContext
-from evalkit.metrics.evaluate import evaluate
+from evalkit.metrics.evaluate import build_estimators, evaluate
+from evalkit.metrics.registry import spec_for
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.results_io import Results
-from tests.evalkit.fake_run import BASELINE, CANDIDATE, context_for, random_evidence, results
+from evalkit.statistics.paired import PairedChange, paired_change
+from tests.evalkit.fake_run import (
+    BASELINE,
+    CANDIDATE,
+    context_for,
+    interval,
+    metric,
+    random_evidence,
+    results,
+)
 
 WORSE, BETTER = (
     random_evidence(1, texts=40, dialogues=12, worse=0.3),
@@ -24,8 +35,32 @@ WORSE, BETTER = (
 CONTEXT = context_for(BETTER)
 
 
+NAMES = frozenset(
+    [
+        "perplexity/token",
+        "perplexity/head",
+        "perplexity/domain",
+        "rate/oov",
+        "dialogue/consistency",
+        "dialogue/satisfaction",
+    ]
+)
+
+
 def measured(evidence: Evidence, digest: str, context: MetricContext = CONTEXT) -> Results:
-    return results(evaluate(evidence, context), evidence, digest)
+    """Values alone, and of few metrics: the interval of either model has no part in a comparison."""
+    found = [
+        metric(
+            named.name,
+            None if named.estimator is None else named.estimator.value,
+            k=named.k,
+            slice=named.slice,
+            signature=context.signatures[spec_for(named.name).family],
+        )
+        for named in build_estimators(evidence, context)
+        if named.name in NAMES
+    ]
+    return results(found, evidence, digest)
 
 
 def run(candidate: Evidence, baseline: Evidence, context: MetricContext = CONTEXT) -> Comparison:
@@ -62,8 +97,8 @@ def test_changes_of_perplexity(whole: Comparison) -> None:
 def test_pairing_makes_the_interval_narrow(whole: Comparison) -> None:
     """Both models find the same texts hard: the difference varies far less than either value."""
     found = whole.find("perplexity/token")
-    own = measured(WORSE, CANDIDATE).find("perplexity/token")
-    assert found is not None and own is not None and own.interval is not None
+    own = next(item for item in evaluate(WORSE, CONTEXT) if item.name == "perplexity/token")
+    assert found is not None and own.interval is not None
     assert found.absolute.interval is not None and found.absolute.interval.low is not None
     assert found.absolute.interval.high is not None
     assert own.interval.high is not None and own.interval.low is not None
@@ -252,3 +287,152 @@ def test_nothing_in_common() -> None:
     found = run(renamed, BETTER).find("perplexity/token")
     assert found is not None
     assert found.relative.value is None and found.coverage == 0.0
+
+
+def test_a_predictors_error_widens_the_change(whole: Comparison) -> None:
+    """By as much on either side; relative to the baseline where the change is."""
+    found = whole.find("dialogue/satisfaction")
+    sides = [
+        {named.name: named for named in build_estimators(evidence, CONTEXT)}["dialogue/satisfaction"]
+        for evidence in (WORSE, BETTER)
+    ]
+    widen = sides[0].widen
+    assert found is not None and widen > 0 and found.baseline is not None
+    assert sides[0].estimator is not None and sides[1].estimator is not None
+    for kind, difference, by in (
+        ("absolute", found.absolute, widen),
+        ("relative", found.relative, widen / abs(found.baseline)),
+    ):
+        plain = paired_change(sides[0].estimator, sides[1].estimator, kind, 0.95, CONTEXT.seed)  # type: ignore[arg-type]
+        for wide, narrow in ((difference.interval, plain.interval), (difference.bounds, plain.bounds)):
+            if narrow is None:
+                assert wide is None
+                continue
+            assert wide is not None and None not in (wide.low, wide.high, narrow.low, narrow.high)
+            assert wide == replace(narrow, low=narrow.low - by, high=narrow.high + by)  # type: ignore[operator]
+
+
+def test_widening() -> None:
+    plain = PairedChange(
+        "absolute", 0.5, None, 1.5, 1.0, 10, 10, interval(0.25, 0.75), interval(0.375, None, 1)
+    )
+    wide = _widened(plain, 0.125)
+    assert (wide.interval, wide.bounds) == (interval(0.125, 0.875), interval(0.25, None, 1))
+    assert _widened(plain, 0) == plain
+    unknown = replace(plain, interval=interval(None, 0.75), bounds=None)
+    assert (_widened(unknown, 0.125).interval, _widened(unknown, 0.125).bounds) == (
+        interval(None, 0.875),
+        None,
+    )
+    relative = replace(plain, kind="relative", baseline=-0.5)
+    assert _widened(relative, 0.125).interval == interval(0.0, 1.0)
+    assert _widened(replace(plain, baseline=None), 0.125).interval == plain.interval
+    nothing = _widened(replace(relative, baseline=0.0), 0.125).interval
+    assert nothing is not None and (nothing.low, nothing.high) == (-math.inf, math.inf)
+
+
+def test_every_field_of_a_comparison(whole: Comparison) -> None:
+    ours, theirs = measured(WORSE, CANDIDATE), replace(measured(BETTER, BASELINE), complete=False)
+    found = compare(WORSE, BETTER, CONTEXT, ours, theirs)
+    assert (found.run_id, found.plan_sha256) == (ours.run_id, ours.plan_sha256)
+    assert (found.model_digest, found.baseline_model_digest) == (CANDIDATE, BASELINE)
+    assert (found.baseline_complete, found.baseline_counts) == (False, theirs.counts)
+    assert found.pairs == {
+        "text": PairCounts(40, 40, 40, 40),
+        "risk": PairCounts(40, 40, 40, 40),
+        "turn": PairCounts(36, 36, 36, 36),
+    }
+    one = found.find("perplexity/head")
+    own = ours.find("perplexity/head")
+    assert one is not None and own is not None
+    assert (one.unit, one.direction, one.action, one.signature) == (
+        own.unit,
+        own.direction,
+        own.action,
+        own.signature,
+    )
+    assert one.baseline_signature == own.signature
+    assert one.n == own.n or one.n == sum(s.classes["head"].tokens for s in WORSE.samples if s.kind == "text")
+    three = found.find("dialogue/consistency")
+    assert three is not None and (three.clusters, three.k, three.slice) == (12, None, None)
+
+
+@pytest.mark.parametrize(
+    ("side", "says"),
+    [(0, "the candidate has no value: no text was scored"), (1, "the baseline has no value: not measured")],
+)
+def test_reasons_why_there_is_no_change(side: int, says: str) -> None:
+    sides = [measured(WORSE, CANDIDATE), measured(BETTER, BASELINE)]
+    gone = metric("perplexity/token", None, reason=says.partition(": ")[2])
+    sides[side] = replace(
+        sides[side], metrics=tuple(gone if m.name == gone.name else m for m in sides[side].metrics)
+    )
+    found = compare(WORSE, BETTER, CONTEXT, *sides).find("perplexity/token")
+    assert found is not None and found.relative.reason == found.absolute.reason == says
+    assert (found.candidate, found.baseline, found.n, found.clusters) == (None, None, 0, 0)
+
+
+def test_reasons_in_full() -> None:
+    ours, theirs = measured(WORSE, CANDIDATE), measured(BETTER, BASELINE)
+    changed = replace(theirs, metrics=tuple(replace(item, signature="other") for item in theirs.metrics))
+    found = compare(WORSE, BETTER, CONTEXT, ours, changed).find("perplexity/token")
+    assert found is not None
+    assert found.relative.reason == f"measured in different ways: {found.signature} and other"
+    same = compare(WORSE, WORSE, CONTEXT, ours, ours).find("perplexity/token")
+    assert same is not None
+    assert same.relative.reason == "candidate and baseline are the same model (equal model_digest)"
+    # Results that speak of a metric which the paired samples don't give.
+    strange = replace(metric("perplexity/token", 5.0, 4.0, 6.0), name="perplexity/vip")
+    both = [replace(side, metrics=(*side.metrics, strange)) for side in (ours, theirs)]
+    lost = compare(WORSE, BETTER, CONTEXT, *both).find("perplexity/vip")
+    assert lost is not None and lost.coverage == 1.0
+    assert lost.relative.reason == "the candidate has no value: not measured on the paired samples"
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_damaged_evidence_is_named_in_full(side: int) -> None:
+    sides = [WORSE, BETTER]
+    sides[side] = Evidence((*sides[side].samples, sides[side].samples[0]), sides[side].turns)
+    with pytest.raises(InputError) as caught:
+        pair(sides[0], sides[1])
+    assert str(caught.value) == "text 't000' is recorded twice; the evidence is damaged"
+    sides[side] = Evidence(WORSE.samples, (*WORSE.turns, WORSE.turns[5]))
+    with pytest.raises(InputError) as caught:
+        pair(sides[0], sides[1])
+    assert str(caught.value) == (
+        "dialogue 'lost_card_en_000' trial 1 turn 2 is recorded twice; the evidence is damaged"
+    )
+
+
+def test_counts_of_each_side() -> None:
+    ours = without(without(WORSE, "t001"), "t002", status="error", reason="gone")
+    pairing = pair(ours, BETTER)
+    assert pairing.counts("text") == PairCounts(candidate=38, baseline=40, paired=38, planned=40)
+    assert pairing.counts("risk") == PairCounts(40, 40, 40, 40)
+    assert pairing.tags[("text", "t001", 0)] == frozenset()
+    assert ("text", "t001", 0) in pairing.planned and ("text", "t001", 0) not in pairing.paired
+
+
+def test_tags_of_either_side_count() -> None:
+    tagged = without(WORSE, "t003", tags=["vip"])
+    other = without(BETTER, "t003", tags=["gold"])
+    pairing = pair(tagged, other)
+    assert pairing.tags[("text", "t003", 0)] == frozenset({"vip", "gold"})
+    assert (pairing.coverage(("text",), "vip"), pairing.coverage(("text",), "gold")) == (1.0, 1.0)
+
+
+def test_parts_and_lengths_must_agree() -> None:
+    moved = without(WORSE, "r001", part="calibration")
+    assert pair(moved, BETTER).counts("risk").paired == 39
+    turns = [replace(turn, dialogue_turns=4) if turn.trial == 0 else turn for turn in WORSE.turns]
+    assert pair(Evidence(WORSE.samples, tuple(turns)), BETTER).counts("turn").paired == 24
+
+
+def test_trials_without_variation_are_planned_once() -> None:
+    assert CONTEXT.dialogues is not None
+    some = replace(CONTEXT.dialogues, unvaried=("lost_card_en_000",))
+    few = Evidence(WORSE.samples, tuple(t for t in WORSE.turns if t.trial == 0))
+    theirs = Evidence(BETTER.samples, tuple(t for t in BETTER.turns if t.trial == 0))
+    assert pair(few, theirs, some).counts("turn") == PairCounts(12, 12, 12, 34)
+    assert pair(few, theirs, replace(some, varies=False)).counts("turn") == PairCounts(12, 12, 12, 12)
+    assert pair(few, theirs).counts("turn") == PairCounts(12, 12, 12, 12)

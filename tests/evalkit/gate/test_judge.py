@@ -34,6 +34,7 @@ def run(
     pairs: list[ComparedMetric] | None = None,
     *,
     first_release: bool = False,
+    look: int = 1,
     results_fields: dict[str, Any] | None = None,
     comparison_fields: dict[str, Any] | None = None,
     **policy_fields: Any,
@@ -43,7 +44,7 @@ def run(
     together: Comparison | None = None
     if pairs is not None:
         together = comparison(pairs, baseline, **(comparison_fields or {}))
-    return judge(found, together, policy(rules, **policy_fields), first_release=first_release)
+    return judge(found, together, policy(rules, **policy_fields), first_release=first_release, look=look)
 
 
 def one(*args: Any, **fields: Any) -> RuleVerdict:
@@ -495,7 +496,10 @@ def test_an_undecided_rule_names_the_sample_size_and_warns() -> None:
     assert rule.outcome == "INCONCLUSIVE"
     assert rule.needs_n == 135  # the figure of the contract's example
     assert rule.action is not None and rule.action.startswith("add dialogues: 14 times as many")
-    assert verdict.warning is not None and "at most 2 looks" in verdict.warning
+    assert verdict.warning == (
+        "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. "
+        "This was look 1 of at most 2; add the named number of samples at once."
+    )
 
 
 def test_no_warning_where_all_is_decided() -> None:
@@ -542,3 +546,24 @@ def test_results_with_infinite_parts_still_make_json() -> None:
     verdict = run([metric(LOWER, 70, 65, INF)], [MAX])
     assert verdict.rules[0].outcome == "FAIL"
     assert verdict.to_dict()["rules"][0]["interval"]["high"] is None
+
+
+@pytest.mark.parametrize(
+    ("look", "allowed", "outcome"),
+    [(1, 1, "PASS"), (2, 2, "PASS"), (2, 1, "INCONCLUSIVE"), (3, 2, "INCONCLUSIVE"), (0, 2, "INCONCLUSIVE")],
+)
+def test_no_more_looks_than_the_policy_allows(look: int, allowed: int, outcome: str) -> None:
+    verdict = run([FINE], [MAX], look=look, max_looks=allowed)
+    assert (verdict.verdict, verdict.look, verdict.policy["max_looks"]) == (outcome, look, allowed)
+    if outcome == "INCONCLUSIVE":
+        assert verdict.rules[0].reason == (
+            f"this is look {look} at this candidate under this policy, each at other samples; max_looks allows {allowed}"
+        )
+
+
+def test_a_look_too_many_fails_nothing_either() -> None:
+    assert run([metric(LOWER, 70, 65, 75)], [MAX], look=3).verdict == "INCONCLUSIVE"
+
+
+def test_two_looks_are_allowed_where_the_policy_does_not_say() -> None:
+    assert policy([MAX]).max_looks == 2

@@ -1,5 +1,6 @@
 """Policies: their digest, and the mistakes that are found before anything runs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ import pytest
 from evalkit.errors import InputError
 from evalkit.gate.condition import Condition
 from evalkit.gate.policy import load_policy, policy_digest, resolve_policy, rule_problem
+from evalkit.metrics.registry import spec_for
+from evalkit.metrics.spec import MetricSpec
 from evalkit.scenario.schema import Policy, Rule
 
 TEXT = """\
@@ -125,3 +128,64 @@ def test_nan_never_clears_or_violates() -> None:
     ):
         assert not condition.clears(float("nan"))
         assert not condition.violates(float("nan"))
+
+
+DECLARED = {
+    name: replace(spec_for("perplexity/token"), name=name, direction=direction)
+    for name, direction in (
+        ("own/politeness", "higher"),
+        ("own/polite_turns", "higher"),
+        ("own/loss", "lower"),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("metric", "declared", "message"),
+    [
+        ("own/politeness", DECLARED, None),
+        ("own/anything", None, None),  # no scenario at hand: it can't be known
+        (
+            "own/politenes",
+            DECLARED,
+            "the scenario doesn't declare own/politenes (did you mean own/politeness or own/polite_turns?)",
+        ),
+        (
+            "own/polite",
+            DECLARED,
+            "the scenario doesn't declare own/polite (did you mean own/politeness or own/polite_turns?)",
+        ),
+        (
+            "business/zzzzzzzzzz",
+            DECLARED,
+            "the scenario doesn't declare business/zzzzzzzzzz (it declares: own/politeness, own/polite_turns, own/loss)",
+        ),
+        ("own/x", {}, "the scenario doesn't declare own/x (it declares: none)"),
+    ],
+)
+def test_metrics_of_the_scenarios_own(
+    metric: str, declared: dict[str, MetricSpec] | None, message: str | None
+) -> None:
+    rule = Rule.model_validate({"metric": metric, "max": 1})
+    assert rule_problem(rule, declared) == (None if message is None else (("metric",), message))
+
+
+def test_the_direction_of_a_metric_of_the_scenarios_own() -> None:
+    falls = Rule.model_validate({"metric": "own/loss", "change": {"max_decrease": 0.1}})
+    assert rule_problem(falls, DECLARED) == (
+        ("change", "max_decrease"),
+        "own/loss is better when lower: this limits an improvement, not a regression",
+    )
+    rises = Rule.model_validate({"metric": "own/loss", "change": {"max_increase": 0.1}})
+    assert rule_problem(rises, DECLARED) is None
+
+
+def test_a_file_is_checked_against_what_is_declared(tmp_path: Path) -> None:
+    path = write(tmp_path, TEXT.replace("perplexity/domain", "own/loss"))
+    assert load_policy(path).rules[1].metric == "own/loss"
+    assert load_policy(path, DECLARED).rules[1].metric == "own/loss"
+    path = write(tmp_path, TEXT.replace("perplexity/domain", "own/losses"))
+    with pytest.raises(
+        InputError, match=r"policy.yaml:4: rules.1.metric: the scenario doesn't declare own/losses"
+    ):
+        load_policy(path, DECLARED)

@@ -88,3 +88,40 @@ def test_it_is_always_more_than_there_is() -> None:
 def test_very_large_shares_use_the_normal_approximation() -> None:
     found = deciding_n(AT_LEAST, 0.801, exact(0.79, 0.81), 5000, 5000)
     assert found is not None and 1_500_000 < found < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("bounds", "value", "n", "clusters", "needed"),
+    [
+        # One outcome each: trials are n, whatever the clusters.
+        (exact(0.1, 1.0), 1.0, 1, 1, 14),
+        (exact(0.1, 1.0), 1.0, 10, 5, 14),
+        (exact(0.1, 1.0), 1.0, 10, None, 14),
+        # All fail: a cluster is one trial too. 0.8^13 = 0.055, 0.8^14 = 0.044: 14 clusters of 4.
+        (exact(0.0, 0.3, "exact-binomial-effective-n"), 0.0, 40, 10, 56),
+        (exact(0.7, 1.0, "exact-binomial-effective-n"), 1.0, 40, None, 41),
+    ],
+)
+def test_trials_of_exact_bounds(
+    bounds: Interval, value: float, n: int, clusters: int | None, needed: int
+) -> None:
+    condition = AT_LEAST if value else Condition("absolute", "min", "higher", 0.2)
+    assert deciding_n(condition, value, bounds, n, clusters) == needed
+
+
+def test_a_plain_bootstrap_of_a_share_of_one_is_not_searched_exactly() -> None:
+    bounds = Interval(0.9, 1.0, 0.95, 1, "cluster-bootstrap")
+    # Its error halves the distance already; an exact search would ask for 14.
+    assert deciding_n(AT_LEAST, 1.0, bounds, 5, 5) == 6
+
+
+def test_beyond_the_threshold_the_low_end_counts() -> None:
+    z = NormalDist().inv_cdf(0.95)
+    bounds = Interval(50 - z * 5, 50 + z * 9, 0.95, 1, "cluster-bootstrap")
+    condition = Condition("absolute", "max", "lower", 45)
+    assert deciding_n(condition, 50, bounds, 100, 100) == math.ceil(100 * (2 * z) ** 2)
+
+
+def test_one_more_than_there_is_at_least() -> None:
+    bounds = Interval(39.9, 40.1, 0.95, 1, "cluster-bootstrap")
+    assert deciding_n(Condition("absolute", "max", "lower", 45), 40, bounds, 100, 100) == 101

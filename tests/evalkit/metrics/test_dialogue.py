@@ -153,9 +153,9 @@ def test_consistency_counts_probes_by_dialogue_and_distance() -> None:
     item = found["dialogue/consistency", None, None]
     assert item.estimator is not None and (item.estimator.value, item.estimator.n) == (0.5, 4)
     assert item.details["by_distance"] == [
-        {"turns": 1, "honoured": 1, "asked": 1},
-        {"turns": 2, "honoured": 0, "asked": 1},
-        {"turns": 3, "honoured": 1, "asked": 2},
+        {"turns": 1, "asked": 1, "honoured": 1, "contradicted": 0, "forgotten": 0},
+        {"turns": 2, "asked": 1, "honoured": 0, "contradicted": 0, "forgotten": 1},
+        {"turns": 3, "asked": 2, "honoured": 1, "contradicted": 0, "forgotten": 1},
     ]
 
 

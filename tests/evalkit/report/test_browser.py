@@ -1,9 +1,6 @@
 """The HTML report in a real browser."""
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,30 +8,12 @@ import pytest
 from evalkit.report.html import render_html
 from evalkit.report.view import build_view
 from tests.evalkit import fake_run
-
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+from tests.evalkit.report.browser import browse, find_chromium
 
 
 @pytest.fixture(scope="module")
 def chromium() -> str:
-    found = next(
-        (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))),
-        None,
-    )
-    if found is None:
-        if os.environ.get("EVALKIT_REQUIRE_BROWSER") == "1":
-            pytest.fail("EVALKIT_REQUIRE_BROWSER=1, but no chromium is installed")
-        pytest.skip("no chromium is installed; `apt-get install chromium` to run this test")
-    return found
+    return find_chromium()
 
 
 @pytest.fixture(scope="module")
@@ -42,11 +21,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(render_html(build_view(fake_run.source())), encoding="utf-8")
     return path
-
-
-def browse(chromium: str, profile: Path, *arguments: str) -> bytes:
-    command = [chromium, *FLAGS, f"--user-data-dir={profile}", *arguments]
-    return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout
 
 
 def test_the_report_opens_and_shows_everything(chromium: str, page: Path, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalkit.report import numbers
-from evalkit.report.charts import Dot, Mark, Scale, axis, strip
+from evalkit.report.charts import Dot, Mark, Scale, Strip, axis
+from evalkit.report.language import ENGLISH
 from evalkit.report.text import highlight, visible
 from tests.evalkit.fake_run import interval
 
@@ -87,9 +88,9 @@ def test_a_logarithmic_scale_from_a_factor_of_ten() -> None:
 
 def test_a_strip_leaves_out_what_is_not_finite() -> None:
     scale = Scale.over([0.0, 1.0])
-    drawn = strip(
+    drawn = Strip(
         scale, [Dot(math.nan, 0, 1), Dot(0.5, None, math.inf)], [Mark(math.inf, "tick", "x")], "<said>"
-    )
+    ).svg(ENGLISH)
     assert drawn.count("<circle") == 1
     assert "nan" not in drawn and "inf" not in drawn
     assert 'aria-label="&lt;said&gt;"' in drawn

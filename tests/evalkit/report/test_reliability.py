@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from evalkit.metrics.evaluate import evaluate
+from evalkit.report.language import ENGLISH
 from evalkit.report.reliability import reliability_curves
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.results_io import build_results
@@ -27,7 +28,8 @@ def test_one_row_a_bin_with_line_dot_and_interval():
     rows = curve.rows
     assert [row.n for row in rows] == ["10"] * 10
     assert [row.seen for row in rows][:3] == ["0 %", "10 %", "20 %"]
-    assert 'class="threshold"' in rows[3].strip and "mean probability" in rows[3].strip
+    drawn = rows[3].strip.svg(ENGLISH)
+    assert 'class="threshold"' in drawn and "mean probability" in drawn
     assert rows[0].interval.startswith("0 % … ")
 
 

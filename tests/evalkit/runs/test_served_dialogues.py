@@ -131,6 +131,7 @@ def test_a_running_sandbox_of_the_same_declared_model_is_taken_and_another_refus
     assert not (tmp_path / "refused").exists()
 
 
+@pytest.mark.slow
 def test_a_running_sandbox_may_ask_for_tls_a_certificate_and_a_token(
     upstream: ChatServer, flow_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,7 +48,7 @@ def test_the_file_of_the_design_loads(tmp_path: Path) -> None:
     dialogue = source.dialogue
     assert dialogue.handover_window == (2, 2)
     assert dialogue.fill("{name} {amount} {balance} {2}") == "Maria 250 25 {2}"
-    assert dialogue.fill_pattern(r"\b{amount}\b[a-z]{2,}").pattern == r"\b250\b[a-z]{2,}"
+    assert dialogue.fill_pattern(r"\b{amount}\b[a-z]{2,}").expression == r"\b250\b[a-z]{2,}"
     assert dialogue.turns[1].user == ["Send {amount} euros, I have {balance}."]
 
 

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
-from evalkit.metrics.estimators import RatioEstimator
+from evalkit.metrics.estimators import FloatArray, RatioEstimator
 from evalkit.statistics import bootstrap
-from evalkit.statistics.bootstrap import cluster_weights, jackknife_errors, replicate_all
+from evalkit.statistics.bootstrap import cluster_weights, jackknife_errors, random_groups, replicate_all
+from evalkit.statistics.intervals import delta_error
+from evalkit.statistics.paired import ChangeEstimator
 
 
 def ratio(size: int, seed: int = 0) -> RatioEstimator:
@@ -54,3 +56,51 @@ def test_jackknife_error_by_definition():
             values.append(estimator.numerators[kept].sum() / estimator.denominators[kept].sum())
         spread = np.sum((np.array(values) - np.mean(values)) ** 2)
         assert found == pytest.approx(np.sqrt(11 / 12 * spread))
+
+
+def test_groups_are_equal_in_size_and_drawn_by_the_seed() -> None:
+    groups = random_groups(25_003, 10_000, seed=3)
+    sizes = np.bincount(groups)
+    assert (sizes.min(), sizes.max(), len(sizes)) == (2, 3, 10_000)
+    assert np.array_equal(groups, random_groups(25_003, 10_000, seed=3))
+    assert not np.array_equal(groups, random_groups(25_003, 10_000, seed=4))
+
+
+def test_many_clusters_in_groups_keep_the_standard_error() -> None:
+    """Against the delta method; 2,000 resamples know it within 1.6 %, 10,000 groups within 0.7 %."""
+    estimator = ratio(60_000)
+    (replicates,) = replicate_all([estimator], seed=5)
+    error = delta_error(estimator)
+    assert error is not None and len(replicates) == 2000
+    assert replicates.std(ddof=1) == pytest.approx(error, rel=0.06)
+    assert replicates.mean() == pytest.approx(estimator.value, abs=0.1 * error)
+
+
+def test_an_estimator_that_cannot_be_grouped_sees_its_groups_weights() -> None:
+    """The same numbers as by summing the groups first, but for rounding."""
+    estimator = ratio(20_000)
+
+    class Plain:
+        clusters, n, value = estimator.clusters, estimator.n, estimator.value
+
+        @staticmethod
+        def replicates(weights: FloatArray) -> FloatArray:
+            return estimator.replicates(weights)
+
+    fast, slow = replicate_all([estimator, Plain()], seed=5, resamples=20)
+    assert fast == pytest.approx(slow, rel=1e-12)
+
+
+def test_changes_in_groups_pair_the_same_clusters() -> None:
+    """What only one side has is left out, in groups as without."""
+    ours, theirs = ratio(20_000), ratio(20_100, 1)
+    shifted = RatioEstimator(ours.clusters, ours.numerators + 0.1 * ours.denominators, ours.denominators)
+    change = ChangeEstimator.build(shifted, theirs, "absolute")
+    assert len(change.clusters) == 20_000
+
+    class Plain:
+        clusters, n, value = change.clusters, change.n, change.value
+        replicates = staticmethod(change.replicates)
+
+    fast, slow = replicate_all([change, Plain()], seed=5, resamples=20)
+    assert fast == pytest.approx(slow, rel=1e-9)

@@ -7,11 +7,12 @@ from scipy.stats import binom, norm
 from evalkit.statistics.binomial import clopper_pearson
 from evalkit.statistics.power import (
     POWER,
+    assured_power,
+    assured_ratio,
     binomial_power,
     deciding_trials,
     error_of_bound,
     error_ratio,
-    normal_power,
 )
 
 
@@ -53,13 +54,38 @@ def test_normal_power_is_that_of_simulated_means() -> None:
     error, distance = 0.1, 0.25
     means = 1.0 + distance + error * random.standard_normal(200_000)
     decided = np.mean(means - error * norm.ppf(0.95) > 1.0)
-    assert normal_power(distance, error, 0.95) == pytest.approx(float(decided), abs=0.004)
+    assert assured_power(distance, error, 0.0, 0.95) == pytest.approx(float(decided), abs=0.004)
 
 
 def test_the_error_ratio_gives_the_power() -> None:
     ratio = error_ratio(0.3, 0.2, 0.9)
-    assert normal_power(0.3, 0.2 / np.sqrt(ratio), 0.9) == pytest.approx(POWER, abs=1e-12)
+    assert assured_power(0.3, 0.2 / np.sqrt(ratio), 0.0, 0.9) == pytest.approx(POWER, abs=1e-12)
 
 
 def test_the_error_behind_a_bound() -> None:
     assert error_of_bound(2.0, 2.0 - 0.5 * float(norm.ppf(0.95)), 0.95) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(
+    ("doubt", "confidence"), [(0.0, 0.95), (0.1, 0.95), (0.1, 0.9), (0.17, 0.99), (0.0, 0.8)]
+)
+def test_the_assured_size_reaches_its_power(doubt: float, confidence: float) -> None:
+    ratio = assured_ratio(0.3, 2.0, doubt, confidence)
+    assert ratio is not None
+    assert assured_power(0.3, 2.0 / np.sqrt(ratio), doubt, confidence) == pytest.approx(POWER, abs=1e-12)
+
+
+def test_without_doubt_the_size_is_the_plain_one() -> None:
+    assert assured_ratio(0.3, 2.0, 0.0, 0.9) == pytest.approx(error_ratio(0.3, 2.0, 0.9))
+
+
+def test_doubt_as_large_as_the_distance_leaves_no_size() -> None:
+    assert assured_ratio(0.3, 2.0, 0.3 / 1.64, 0.95) is None
+    assert assured_ratio(0.0, 2.0, 0.0, 0.95) is None
+
+
+def test_assured_power_is_that_of_a_true_value_drawn_again_and_again() -> None:
+    random = np.random.default_rng(5)
+    truth = random.normal(0.5, 0.2, 200_000)
+    decided = (random.normal(truth, 0.15) - 1.6448536 * 0.15 > 0).mean()
+    assert assured_power(0.5, 0.15, 0.2, 0.95) == pytest.approx(float(decided), abs=0.004)

@@ -77,7 +77,7 @@ def test_intents_are_recognised_and_the_rest_is_out_of_scope(flow_folder: Path) 
     assert recogniser.recognise("I have lost the card").label == "card_lost"
     assert recogniser.recognise("zebra quark").out_of_scope
     assert 0.9 < sum(recogniser.recognise("balance").probabilities.values()) < 1
-    assert sum(recogniser.recognise("zebra quark").probabilities.values()) < 0.6
+    assert sum(recogniser.recognise("zebra quark").probabilities.values()) < 0.9
 
 
 def test_a_satisfaction_is_an_expected_rating(flow_folder: Path) -> None:

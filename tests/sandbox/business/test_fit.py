@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from sandbox.business.fit import fit_intent
-from sandbox.business.intent import OUT_OF_SCOPE, IntentRecogniser
+from sandbox.business.intent import IntentRecogniser
+from sandbox.business.linear_model import OUT_OF_SCOPE
 from sandbox.business.recipes import INTENT, choose
 
 

@@ -48,7 +48,7 @@ def run_ways(
 class Runner:
     """One engine and its talks."""
 
-    def __init__(self, bundle: Path, name: Any, talks: list[Talk], new_tokens: int, kv_tokens: int) -> None:
+    def __init__(self, bundle: Path, name: Any, talks: list[Talk], new_tokens: int) -> None:
         from evalkit.bundle import load_bundle
         from sandbox.engine.batcher import Batcher, BatchLimits
         from sandbox.engine.kv_cache import KvRows, divide_budget, room_for
@@ -72,11 +72,12 @@ class Runner:
             )
 
         self._fresh = fresh
-        self.batcher = fresh(kv_tokens)
+        self._kv_tokens = max(4096, 2 * loaded.max_length)
+        self.batcher = fresh(self._kv_tokens)
 
-    def use_budget(self, tokens: int) -> None:
-        """Begin again with a cache of so many tokens."""
-        self.batcher = self._fresh(tokens)
+    def begin_again(self, tokens: int | None = None) -> None:
+        """Begin again with an empty cache, of so many tokens."""
+        self.batcher = self._fresh(tokens or self._kv_tokens)
 
     def key(self) -> int:
         self._key += 1
@@ -159,7 +160,7 @@ class Runner:
             case "drawn together":
                 return self._drawn(alone=False)
         assert way == "after eviction"
-        self.use_budget(self.batcher._limits.max_length + 16)  # hardly a block beside the rows
+        self.begin_again(self.batcher._limits.max_length + 16)  # hardly a block beside the rows
         return self.together(settle=True)
 
     def forget(self) -> int:
@@ -194,9 +195,7 @@ class Runner:
 def main() -> None:
     """Read settings, print ways."""
     settings = json.load(sys.stdin)
-    runner = Runner(
-        Path(settings["bundle"]), settings["engine"], settings["talks"], settings["new_tokens"], 16 * 256
-    )
+    runner = Runner(Path(settings["bundle"]), settings["engine"], settings["talks"], settings["new_tokens"])
     found = {way: runner.answer(way) for way in settings["ways"]}
     sys.stdout.write("\n" + json.dumps({**found, "used": runner.forget()}) + "\n")
 

@@ -98,7 +98,7 @@ def test_s37_logits_have_the_same_bits_in_every_batch_and_chunk(tiny_bundle: Pat
     bundle = load_bundle(tiny_bundle)
     model, shape = open_onnx(bundle, 32), kv_shape(bundle)
     assert isinstance(model, FusedModel)
-    assert model.is_exact(32)
+    assert model.is_exact()
     random = np.random.default_rng(2)
     ids = random.integers(0, bundle.model.vocab_size, 90).tolist()
     whole = filled(model, shape, 1)
@@ -147,11 +147,11 @@ def test_the_fused_graph_computes_what_the_bundles_graph_does(tiny_bundle: Path)
 def test_rows_one_by_one_give_the_same_tokens(tiny_bundle: Path) -> None:
     """What a processor gets on which bits depend on the shape."""
     vocab_size = load_bundle(tiny_bundle).model.vocab_size
-    runner = Runner(tiny_bundle, "onnx", talks(4, vocab_size), 12, 16 * 256)
+    runner = Runner(tiny_bundle, "onnx", talks(4, vocab_size), 12)
     cold = [runner.talk(talk, cold=True) for talk in talks(4, vocab_size)]
     assert isinstance(runner.model, FusedModel)
     runner.model.fix_shapes()
-    runner.use_budget(16 * 256)
+    runner.begin_again()
     assert runner.together(settle=True) == cold
 
 

@@ -22,7 +22,9 @@ from tests.sandbox.load.scripts import SCRIPTS, turn_request
 CALL_S = 120
 
 
-async def run(address: str, sessions: int, turns: int, rate: float, cycle: str, channels: int) -> list[Any]:
+async def run(
+    address: str, sessions: int, turns: int, rate: float, cycle: str, channels: int, new_tokens: int
+) -> list[Any]:
     """Let all sessions arrive and wait for their ends."""
     chance = random.Random(cycle)
     opened = [
@@ -38,7 +40,12 @@ async def run(address: str, sessions: int, turns: int, rate: float, cycle: str, 
         tasks.append(
             asyncio.create_task(
                 _session(
-                    stubs[number % channels], f"{cycle}-{number}", number % SCRIPTS, turns, begun + arrival
+                    stubs[number % channels],
+                    f"{cycle}-{number}",
+                    number % SCRIPTS,
+                    turns,
+                    begun + arrival,
+                    new_tokens,
                 )
             )
         )
@@ -48,7 +55,9 @@ async def run(address: str, sessions: int, turns: int, rate: float, cycle: str, 
     return results
 
 
-async def _session(stub: Any, name: str, script: int, turns: int, planned_s: float) -> dict[str, Any]:
+async def _session(
+    stub: Any, name: str, script: int, turns: int, planned_s: float, new_tokens: int
+) -> dict[str, Any]:
     await asyncio.sleep(max(0.0, planned_s - time.monotonic()))
     said: list[dict[str, Any]] = []
     result: dict[str, Any] = {"session": name, "script": script, "turns": said}
@@ -56,7 +65,7 @@ async def _session(stub: Any, name: str, script: int, turns: int, planned_s: flo
         await stub.OpenSession(wire.OpenSessionRequest(session_id=name), timeout=CALL_S)
         due_s = planned_s
         for turn in range(turns):
-            said.append(await _turn(stub, name, script, turn, due_s))
+            said.append(await _turn(stub, name, script, turn, due_s, new_tokens))
             if said[-1]["code"] != "OK":
                 break
             due_s = time.monotonic()
@@ -69,11 +78,13 @@ async def _session(stub: Any, name: str, script: int, turns: int, planned_s: flo
     return result
 
 
-async def _turn(stub: Any, name: str, script: int, turn: int, due_s: float) -> dict[str, Any]:
+async def _turn(
+    stub: Any, name: str, script: int, turn: int, due_s: float, new_tokens: int
+) -> dict[str, Any]:
     try:
         joined: list[int] = []
         reply = None
-        async for chunk in stub.StreamTurn(turn_request(name, script, turn), timeout=CALL_S):
+        async for chunk in stub.StreamTurn(turn_request(name, script, turn, new_tokens), timeout=CALL_S):
             joined.extend(chunk.token_ids)
             if chunk.HasField("reply"):
                 reply = chunk.reply
@@ -94,10 +105,19 @@ def main() -> None:
     parser.add_argument("--turns", type=int, required=True)
     parser.add_argument("--rate", type=float, required=True, help="sessions that arrive a second")
     parser.add_argument("--cycle", required=True)
+    parser.add_argument("--new-tokens", type=int, default=4)
     parser.add_argument("--channels", type=int, default=4)
     given = parser.parse_args()
     results = asyncio.run(
-        run(given.address, given.sessions, given.turns, given.rate, given.cycle, given.channels)
+        run(
+            given.address,
+            given.sessions,
+            given.turns,
+            given.rate,
+            given.cycle,
+            given.channels,
+            given.new_tokens,
+        )
     )
     given.file.write_text(json.dumps(results))
 

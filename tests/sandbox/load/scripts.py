@@ -17,9 +17,11 @@ _TURNS = (
 )
 
 
-def turn_request(session: str, script: int, turn: int) -> wire.TurnRequest:
-    """The turn of this number; 4 tokens, every other script sampled with a seed of its own."""
-    sampling = wire.Sampling(max_new_tokens=4, temperature=float(script % 2), seed=100 * script + turn)
+def turn_request(session: str, script: int, turn: int, new_tokens: int = 4) -> wire.TurnRequest:
+    """The turn of this number; every other script is sampled, with a seed of its own."""
+    sampling = wire.Sampling(
+        max_new_tokens=new_tokens, temperature=float(script % 2), seed=100 * script + turn
+    )
     text = f"{_TURNS[(turn + script) % len(_TURNS)]} {script}"
     return wire.TurnRequest(
         session_id=session, turn_id=f"{session}/{turn}", user_text=text, sampling=sampling

@@ -1,0 +1,65 @@
+"""Dialogues whose user is a recorded one: the texts of a session, word for word, in place of the turns' texts."""
+
+import re
+from pathlib import Path
+
+import orjson
+
+from evalkit.errors import InputError
+from evalkit.scenario.dialogue import Dialogue, value_text
+from evalkit.scenario.user_schema import RecordedUser
+
+
+def with_recorded_texts(dialogue: Dialogue, user: RecordedUser, folder: Path) -> Dialogue:
+    """The dialogue with what the recorded user said in each turn; facts in it become `{fact}`, so that probes count.
+
+    Args:
+        dialogue: as written.
+        user: which session of which file.
+        folder: of the dialogue file.
+
+    Raises:
+        InputError: the file can't be read, or the session has another number of turns.
+    """
+    said = _session(folder / user.file, user.session)
+    if len(said) != len(dialogue.turns):
+        raise InputError(
+            f"{folder / user.file}: session {user.session!r} has {len(said)} turns, the dialogue "
+            f"{len(dialogue.turns)}; give as many"
+        )
+    turns = []
+    for index, (turn, text) in enumerate(zip(dialogue.turns, said, strict=True)):
+        values = {value_text(turn_value): name for name, turn_value in dialogue.facts.items()}
+        values |= {dialogue.fact(name, index): name for name in dialogue.facts}
+        turns.append(turn.model_copy(update={"user": [_as_template(text, values)]}))
+    return dialogue.model_copy(update={"turns": turns})
+
+
+def _as_template(text: str, values: dict[str, str]) -> str:
+    # Longest first, and whole words: 12 isn't found in 120.
+    for value in sorted(values, key=len, reverse=True):
+        text = re.sub(rf"(?<![\w{{]){re.escape(value)}(?![\w}}])", f"{{{values[value]}}}", text)
+    return text
+
+
+def _session(path: Path, session: str) -> list[str]:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror or 'unreadable'}; give JSON lines with session and user_text"
+        ) from None
+    said = []
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            row = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise InputError(f"{path}:{number}: broken JSON: {error.msg}") from None
+        texts = (row.get("session"), row.get("user_text")) if isinstance(row, dict) else (None, None)
+        if not all(isinstance(text, str) and text.strip() for text in texts):
+            raise InputError(f"{path}:{number}: session and user_text are needed, both texts")
+        if texts[0] == session:
+            said.append(str(texts[1]))
+    return said
