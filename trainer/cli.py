@@ -17,8 +17,11 @@ from evalkit.console import run, say
 from evalkit.errors import ExitCode, IncompleteError, InputError
 from evalkit.runs.interruption import terminable
 from trainer.doctor_cli import doctor
+from trainer.guide_cli import plan
+from trainer.pareto_cli import pareto
 from trainer.planning_cli import memory, screen
 from trainer.spikes_cli import spikes
+from trainer.stress_cli import stress
 from trainer.timeline_cli import timeline
 
 
@@ -281,8 +284,11 @@ def _finite(value: float, option: str) -> float:
 
 cli.add_command(doctor)
 cli.add_command(memory)
+cli.add_command(pareto)
+cli.add_command(plan)
 cli.add_command(screen)
 cli.add_command(spikes)
+cli.add_command(stress)
 cli.add_command(timeline)
 
 

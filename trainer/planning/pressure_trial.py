@@ -51,7 +51,7 @@ def run_trial(description: dict[str, Any], value: int, budget_mib: float) -> Tri
         process.stdin.write(json.dumps(description))
         process.stdin.close()
         while process.poll() is None:
-            seen = _peak_mib(process.pid)
+            seen = peak_mib(process.pid)
             peak = seen if seen is not None else peak
             if peak is not None and peak > budget_mib:
                 why = f"passed {budget_mib:,.0f} MiB"
@@ -85,7 +85,7 @@ def run_trial(description: dict[str, Any], value: int, budget_mib: float) -> Tri
     return Trial(value, peak <= budget_mib, peak, elapsed, f"{peak:,.0f} MiB in {elapsed:.0f} s")
 
 
-def _peak_mib(pid: int) -> float | None:
+def peak_mib(pid: int) -> float | None:
     """The largest resident set of a process so far; None where it is gone."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()

@@ -1,0 +1,84 @@
+"""The guided plan: evidence counts only while neither it nor what it came from has changed."""
+
+import json
+
+import pytest
+
+from evalkit.console import run as run_command
+from evalkit.errors import InputError
+from trainer.cli import cli
+from trainer.guide.checklist import STEPS, Checklist
+
+PLAN = """\
+version: 1
+name: first
+baseline: {skip: "done by hand last week"}
+memory: {run: "trainer memory model.yaml --json", inputs: [model.yaml]}
+bottleneck: {skip: "one device only"}
+"""
+MODEL = """\
+version: 1
+model: {hidden_size: 64, layers: 2, heads: 4, vocab_size: 320, intermediate_size: 160}
+training: {sequence_length: 64}
+"""
+
+
+@pytest.fixture
+def plan(tmp_path):
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    (tmp_path / "model.yaml").write_text(MODEL)
+    return tmp_path / "plan.yaml"
+
+
+def states(plan):
+    checklist = Checklist(plan, plan.parent / "out")
+    return {step: checklist.state(step)[0] for step in STEPS}
+
+
+def test_a_step_is_done_then_stale_when_its_input_changes(plan):
+    checklist = Checklist(plan, plan.parent / "out")
+    assert states(plan)["memory"] == "open" and states(plan)["baseline"] == "skipped"
+    checklist.run("memory")
+    said = (plan.parent / "out/memory/run-1/said.txt").read_text()
+    assert checklist.state("memory")[0] == "done", said
+    assert states(plan)["memory"] == "done"  # from the disk
+    (plan.parent / "model.yaml").write_text(MODEL.replace("layers: 2", "layers: 3"))
+    assert states(plan)["memory"] == "stale"
+    checklist.run("memory")
+    assert states(plan)["memory"] == "done"
+    (plan.parent / "out/memory/run-2/said.txt").write_text("it fits, believe me")
+    assert Checklist(plan, plan.parent / "out").state("memory") == (
+        "stale",
+        "evidence memory/run-2/said.txt was changed",
+    )
+
+
+def test_a_changed_command_is_stale_and_a_failing_one_is_told(plan):
+    Checklist(plan, plan.parent / "out").run("memory")
+    plan.write_text(PLAN.replace("model.yaml --json", "nothing.yaml --json"))
+    assert states(plan)["memory"] == "stale"
+    Checklist(plan, plan.parent / "out").run("memory")
+    assert states(plan)["memory"] == "stopped"
+
+
+def test_the_command_shows_all_seven(plan, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "sys.argv", ["trainer", "plan", str(plan), "--out", str(plan.parent / "out"), "--check", "--json"]
+    )
+    with pytest.raises(SystemExit) as ended:
+        run_command(cli)
+    assert ended.value.code == 3
+    assert list(json.loads(capsys.readouterr().out)["steps"]) == list(STEPS)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"trainer memory', '"rm memory', "a command of trainer or evalkit"),
+        ("name: first", "name: first\nstrategy: {}", "exactly one of run and skip"),
+    ],
+)
+def test_a_broken_plan_is_refused(plan, old, new, message):
+    plan.write_text(PLAN.replace(old, new))
+    with pytest.raises(InputError, match=message):
+        Checklist(plan, plan.parent / "out")

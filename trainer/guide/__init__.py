@@ -1,0 +1,1 @@
+"""The seven steps of a new training, and what they left as evidence."""

@@ -1,0 +1,1 @@
+"""Speed against score: trials of a training's settings, and the settings that nothing beats on both."""
