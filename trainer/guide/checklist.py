@@ -182,6 +182,10 @@ class Checklist:
             inputs[name] = digest
         base = self.out / step
         base.mkdir(parents=True, exist_ok=True)
+        if not (
+            self.out / _RECORD
+        ).exists():  # so that a folder whose first step is broken off is known as ours
+            write_json_atomic(self.out / _RECORD, self.record.model_dump())
         number = 1 + max((int(p.name[4:]) for p in base.glob("run-*") if p.name[4:].isdigit()), default=0)
         folder = base / f"run-{number}"
         folder.mkdir()

@@ -97,3 +97,17 @@ def test_a_step_that_isnt_done_says_why_and_where(plan):
         "open",
         "not in plan.yaml; give it a run, or a skip with the reason",
     )
+
+
+def test_a_first_step_that_is_broken_off_can_be_run_again(plan, monkeypatch):
+    def broken_off(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("trainer.guide.checklist.subprocess.run", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            Checklist(plan, plan.parent / "out").run("memory")
+    again = Checklist(plan, plan.parent / "out")
+    assert again.state("memory")[0] == "open"
+    again.run("memory")
+    assert states(plan)["memory"] == "done"
