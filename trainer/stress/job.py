@@ -79,7 +79,12 @@ class Job:
         armed = [fault.to_json() for fault in faults if self.struck(fault) is None]
         write_json_atomic(
             self.folder / "attempt.json",
-            {"attempt": number, "config": str(self._config), "faults": armed},
+            {
+                "attempt": number,
+                "config": str(self._config),
+                "faults": armed,
+                "supervisor": os.getpid(),
+            },
         )
         logs = self.folder / f"logs-{number}"
         logs.mkdir()

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ from typing import Any
 from evalkit.console import say
 from evalkit.errors import EvalkitError
 
+_WATCH_S = 1.0
+
 
 def main(job: Path) -> int:
     """Train as the job's folder says; the exit code of `trainer train`."""
     told = json.loads((job / "attempt.json").read_text())
+    end_with(told["supervisor"])
     rank = int(os.environ.get("RANK_ID", "0"))
     signs = job / "signs"
     _write(signs / f"worker-{told['attempt']}-{rank}", {"pid": os.getpid(), "at_s": time.monotonic()})
@@ -38,6 +42,27 @@ def main(job: Path) -> int:
         say(f"error: {error}")
         return int(error.exit_code)
     return 0
+
+
+def end_with(supervisor: int) -> None:
+    """Kill this process soon after the supervisor is gone: killed by 9, it can't end its workers itself."""
+
+    def watch() -> None:
+        while _lives(supervisor):
+            time.sleep(_WATCH_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def strike(path: Path, **facts: Any) -> None:

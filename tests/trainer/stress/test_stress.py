@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from itertools import pairwise
@@ -90,3 +91,20 @@ def test_a_job_of_two_workers_comes_back_and_ends_as_if_nothing_had_been(tmp_pat
     report = json.loads(done.stdout)
     assert report["as_promised"] and len(report["faults"]) == 3 and len(report["attempts"]) == 3
     assert all(check["holds"] for check in report["checks"])
+
+
+def test_a_worker_doesnt_outlive_a_killed_supervisor():
+    supervisor = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    script = "import sys, time\nfrom trainer.stress.worker import end_with\nend_with(int(sys.argv[1]))\nprint('watching', flush=True)\ntime.sleep(60)\n"
+    worker = subprocess.Popen([sys.executable, "-c", script, str(supervisor.pid)], stdout=subprocess.PIPE)
+    try:
+        assert worker.stdout is not None and worker.stdout.readline() == b"watching\n"
+        assert worker.poll() is None
+        supervisor.kill()
+        supervisor.wait()
+        assert worker.wait(30) == -signal.SIGKILL
+    finally:
+        for process in (supervisor, worker):
+            if process.poll() is None:
+                process.kill()
+                process.wait()
