@@ -7,7 +7,7 @@ import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import orjson
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -30,6 +30,7 @@ QUESTIONS = {
     "tradeoff": "which setting is worth it? (trainer pareto)",
 }
 State = Literal["done", "failed", "inconclusive", "stopped", "skipped", "open", "stale"]
+_OWN_END_S, _TIDY_S = 2.0, 30.0
 _PLACE = re.compile(r"\{\w*\}")
 _RECORD, _SAID = "plan.json", "said.txt"
 _STATES: dict[int, State] = {
@@ -194,9 +195,7 @@ class Checklist:
         command = [sys.executable, "-m", program, *(part.replace("{out}", target) for part in arguments)]
         started = time.monotonic()
         with (folder / _SAID).open("wb") as said:
-            code = subprocess.run(
-                command, cwd=self.path.parent, stdout=said, stderr=subprocess.STDOUT, check=False
-            ).returncode
+            code = _run(command, self.path.parent, said)
         # What a run leaves beside its reports (checkpoints, databases) is evidence as well, but not a link out of it.
         files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
         kept = StepRecord(
@@ -224,3 +223,26 @@ class Checklist:
     def _digest(self, name: str) -> str | None:
         file = self.path.parent / name
         return sha256_file(file) if file.is_file() else None
+
+
+def _run(command: list[str], folder: Path, said: BinaryIO) -> int:
+    """Exit code. An interruption is passed on, and the command has time to end its own processes."""
+    child = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
+    try:
+        return child.wait()
+    finally:
+        if child.poll() is None:
+            # Ctrl-C reached it as well; a second signal would break off its tidying up.
+            if not _ended(child, _OWN_END_S):
+                child.terminate()
+            if not _ended(child, _TIDY_S):
+                child.kill()
+                child.wait()
+
+
+def _ended(child: "subprocess.Popen[bytes]", timeout_s: float) -> bool:
+    try:
+        child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True

@@ -1,6 +1,11 @@
 """The guided plan: evidence counts only while neither it nor what it came from has changed."""
 
 import json
+import os
+import signal
+import sys
+import threading
+import time
 
 import pytest
 
@@ -8,6 +13,7 @@ from evalkit.console import run as run_command
 from evalkit.errors import InputError
 from trainer.cli import cli
 from trainer.guide.checklist import STEPS, Checklist
+from trainer.guide.checklist import _run as checklist_run
 
 PLAN = """\
 version: 1
@@ -104,10 +110,34 @@ def test_a_first_step_that_is_broken_off_can_be_run_again(plan, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("trainer.guide.checklist.subprocess.run", broken_off)
+        patched.setattr("trainer.guide.checklist._run", broken_off)
         with pytest.raises(KeyboardInterrupt):
             Checklist(plan, plan.parent / "out").run("memory")
     again = Checklist(plan, plan.parent / "out")
     assert again.state("memory")[0] == "open"
     again.run("memory")
     assert states(plan)["memory"] == "done"
+
+
+def test_an_interruption_lets_the_command_tidy_up(tmp_path):
+    script = (
+        "import signal, sys, time\n"
+        "from pathlib import Path\n"
+        "def tidy(number, frame):\n"
+        "    time.sleep(0.5)\n"
+        "    Path('tidy').touch()\n"
+        "    sys.exit(4)\n"
+        "signal.signal(signal.SIGTERM, tidy)\n"
+        "Path('ready').touch()\n"
+        "time.sleep(60)\n"
+    )
+
+    def interrupt():
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with (tmp_path / "said.txt").open("wb") as said, pytest.raises(KeyboardInterrupt):
+        checklist_run([sys.executable, "-c", script], tmp_path, said)
+    assert (tmp_path / "tidy").exists()
