@@ -82,6 +82,11 @@ class Screening:
     model: TimeModel
     relative_error: float
 
+    @property
+    def same_time(self) -> int:
+        """How many fit but stand behind a leaner one of the same predicted time."""
+        return self.tried - sum(self.dropped.values()) - len(self.ranked)
+
     def to_json(self, top: int | None = None) -> dict[str, Any]:
         """All fields, and the first `top` strategies."""
         return {
@@ -89,6 +94,7 @@ class Screening:
             "tried": self.tried,
             "dropped": self.dropped,
             "fitting": len(self.ranked),
+            "same_time": self.same_time,
             "time_model": self.model.to_json(),
             "relative_error": self.relative_error,
             "memory_accuracy": MEMORY.to_json(),

@@ -86,6 +86,8 @@ def show_screen(report: ScreenReport, top: int) -> None:
     say(f"{found.tried:,} strategies for {found.devices:,} devices, {len(found.ranked):,} fit")
     for reason, count in sorted(found.dropped.items(), key=lambda item: -item[1]):
         say(f"  {count:,} dropped: {reason}")
+    if found.same_time:
+        say(f"  {found.same_time:,} left out: take the time of a leaner one")
     rows: list[Sequence[Any]] = [
         [
             "group",

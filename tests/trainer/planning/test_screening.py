@@ -264,3 +264,10 @@ def test_transfers_between_stages_grow_with_chunks_and_micro_batches():
 def test_a_search_over_nothing_or_an_unknown_stage_is_refused(name, values):
     with pytest.raises(ValidationError, match=name):
         SearchSpace.model_validate({name: values})
+
+
+def test_every_strategy_is_accounted_for(screened):
+    said = screened.to_json()
+    assert said["tried"] == said["fitting"] + sum(said["dropped"].values()) + said["same_time"]
+    roomy = screen(cluster(), task(search={"zero_stages": [0, 1], "recompute": ["none"]}), QWEN_7B, MODEL)
+    assert roomy.same_time > 0 and screened.same_time >= 0
