@@ -134,3 +134,14 @@ def test_closing_releases_the_cache(tiny_bundle: Path) -> None:
     session = bench.store.open("", "", "", "")
     bench.store.close(session)
     assert bench.engine.released == [session.cache_key]
+
+
+def test_a_remembered_rendering_holds_nothing_of_what_was_said(tiny_bundle: Path) -> None:
+    tokenizer = load_bundle(tiny_bundle).tokenizer
+    renderer = ChatRenderer(tokenizer)
+    for said in ("hello", "my card", "您好", "hello"):
+        fresh = ChatRenderer(tokenizer)
+        assert renderer.opening("be kind", said) == fresh.opening("be kind", said)
+        assert renderer.opening(None, said) == fresh.opening(None, said)
+        assert renderer.next_turn([7, END], said) == fresh.next_turn([7, END], said)
+        assert renderer.next_turn([7], said) == fresh.next_turn([7], said)

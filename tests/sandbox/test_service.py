@@ -167,7 +167,7 @@ def test_turns_without_an_id_are_never_taken_for_one_another(server: SandboxProc
 def test_a_second_turn_at_the_same_time_is_aborted(server: SandboxProcess) -> None:
     session = server.open()
     with server.frozen_engine():
-        running = server.stream(session, "hello", "t1", max_new_tokens=128)
+        running = server.begin(session, "hello", "t1", max_new_tokens=128)
         assert status_of(lambda: server.turn(session, "me too", "t2")) is grpc.StatusCode.ABORTED
         assert status_of(lambda: server.turn(session, "hello", "t1")) is grpc.StatusCode.ABORTED
         close = wire.CloseSessionRequest(session_id=session)
