@@ -238,6 +238,7 @@ def said(evidence: Evidence, index: int) -> Evidence:
     [
         (OURS, kept(THEIRS, 2), 36),  # the baseline's ended early
         (kept(OURS, 2), THEIRS, 36),
+        (kept(OURS, 1), THEIRS, 36),  # after a single turn
         (said(OURS, 2), kept(THEIRS, 2), 36),  # what differs came after the other's end
         (said(OURS, 1), kept(THEIRS, 2), 35),
         (kept(OURS, 2), said(THEIRS, 2), 36),
