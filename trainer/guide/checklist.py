@@ -1,5 +1,6 @@
 """The guided plan: its file, `version: 1`, and the checklist that it keeps."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from evalkit.errors import ExitCode, InputError
 from evalkit.files import write_json_atomic
 from evalkit.yaml_source import YamlSource
 from trainer.configuration.strict import Strict
+from trainer.regular_file import require_regular
 
 STEPS = ("baseline", "memory", "bottleneck", "strategy", "evaluation", "stress", "tradeoff")
 QUESTIONS = {
@@ -28,7 +30,8 @@ QUESTIONS = {
     "tradeoff": "which setting is worth it? (trainer pareto)",
 }
 State = Literal["done", "failed", "inconclusive", "stopped", "skipped", "open", "stale"]
-_RECORD = "plan.json"
+_PLACE = re.compile(r"\{\w*\}")
+_RECORD, _SAID = "plan.json", "said.txt"
 _STATES: dict[int, State] = {
     ExitCode.OK: "done",
     ExitCode.FAIL: "failed",
@@ -51,6 +54,12 @@ class StepPlan(Strict):
     def _ours(cls, run: str | None) -> str | None:
         if run is not None and run.split(maxsplit=1)[:1] not in (["trainer"], ["evalkit"]):
             raise ValueError("a command of trainer or evalkit is needed")
+        if run is not None:
+            words = shlex.split(run)  # raises where a quote isn't closed
+            if "--help" in words or "--version" in words:
+                raise ValueError("--help and --version measure nothing; leave them out")
+            if wrong := next((w for w in words if _PLACE.search(w.replace("{out}", ""))), None):
+                raise ValueError(f"{wrong}: only {{out}} stands for something")
         return run
 
     @model_validator(mode="after")
@@ -104,6 +113,7 @@ class Checklist:
             InputError: a broken plan, or a folder that holds another plan's record or something else.
         """
         self.path, self.out = path, out
+        require_regular(path)
         self.plan = YamlSource(path).parse(GuidePlan)
         self.record = Record(version=1, name=self.plan.name, steps={})
         file = out / _RECORD
@@ -123,7 +133,7 @@ class Checklist:
         """A step's state and why: evidence that was changed, or is older than its inputs, doesn't count."""
         planned: StepPlan | None = getattr(self.plan, step)
         if planned is None:
-            return "open", f"not in {self.path.name}"
+            return "open", f"not in {self.path.name}; give it a run, or a skip with the reason"
         if planned.skip is not None:
             return "skipped", planned.skip
         kept = self.record.steps.get(step)
@@ -144,7 +154,16 @@ class Checklist:
             return "stopped", "left no evidence"
         return _STATES.get(
             kept.exit_code, "stopped"
-        ), f"exit {kept.exit_code} in {kept.elapsed_s:.0f} s, {kept.at}"
+        ), f"exit {kept.exit_code} in {kept.elapsed_s:.0f} s, {kept.at}{self._reason(kept)}"
+
+    def _reason(self, kept: StepRecord) -> str:
+        """Where a step that isn't done says why, and its error."""
+        if kept.exit_code == ExitCode.OK:
+            return ""
+        file = self.out / kept.folder / _SAID
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
+        error = next((line for line in reversed(lines) if line.startswith("error: ")), "")
+        return f"; see {file}" + (f": {error.removeprefix('error: ')[:200]}" if error else "")
 
     def run(self, step: str) -> None:
         """Run a step into a new folder and record it.
@@ -163,6 +182,10 @@ class Checklist:
             inputs[name] = digest
         base = self.out / step
         base.mkdir(parents=True, exist_ok=True)
+        if not (
+            self.out / _RECORD
+        ).exists():  # so that a folder whose first step is broken off is known as ours
+            write_json_atomic(self.out / _RECORD, self.record.model_dump())
         number = 1 + max((int(p.name[4:]) for p in base.glob("run-*") if p.name[4:].isdigit()), default=0)
         folder = base / f"run-{number}"
         folder.mkdir()
@@ -170,7 +193,7 @@ class Checklist:
         target = str((folder / "out").resolve())
         command = [sys.executable, "-m", program, *(part.replace("{out}", target) for part in arguments)]
         started = time.monotonic()
-        with (folder / "said.txt").open("wb") as said:
+        with (folder / _SAID).open("wb") as said:
             code = subprocess.run(
                 command, cwd=self.path.parent, stdout=said, stderr=subprocess.STDOUT, check=False
             ).returncode

@@ -7,6 +7,7 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from evalkit.yaml_source import YamlSource
 from trainer.configuration.strict import Positive, Strict
+from trainer.regular_file import require_regular
 
 Value = bool | int | float | str | None
 Direction = Literal["minimize", "maximize"]
@@ -165,4 +166,5 @@ def load_space(path: Path) -> ParetoSpace:
     Raises:
         InputError: broken YAML, an unknown key, a wrong type or values that don't fit together; names the line.
     """
+    require_regular(path)
     return YamlSource(path).parse(ParetoSpace)

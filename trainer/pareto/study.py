@@ -15,11 +15,13 @@ from evalkit.yaml_source import YamlSource
 from trainer.config import TrainConfig
 from trainer.pareto.runs import Run
 from trainer.pareto.space import Choices, ParetoSpace, Search
-from trainer.pareto.trial import changed_config, run_trial
+from trainer.pareto.trial import UnknownFieldError, changed_config, run_trial
 from trainer.run_log import claimed
 
 # Proposals that repeat a configuration cost nothing, but a small space may have no new ones left.
 _ASKS_A_TRIAL = 20
+# What a validation measures without a scenario.
+_BUILT_IN = "perplexity/token"
 
 
 def run_search(space: ParetoSpace, folder: Path, out: Path) -> list[Run]:
@@ -49,10 +51,23 @@ class _Search:
         self._base, self._folder = source.value, (folder / search.config).parent
         if self._base.get("evaluation") is None:
             raise InputError(f"{folder / search.config}: evaluation is missing; the score comes from it")
+        if self._base["evaluation"].get("scenario") is None and space.score.metric != _BUILT_IN:
+            raise InputError(
+                f"score.metric {space.score.metric!r} isn't measured: without evaluation.scenario in "
+                f"{folder / search.config} only {_BUILT_IN} is"
+            )
         try:
             changed_config(self._base, search, {}, space.seeds[0])
         except ValueError as error:
             raise InputError(f"{folder / search.config}: {error}") from None
+        for name, values in search.fields.items():
+            try:
+                value = values.choices[0] if isinstance(values, Choices) else values.low
+                changed_config(self._base, search, {name: value}, space.seeds[0])
+            except UnknownFieldError as error:
+                raise InputError(f"search.fields: {error}") from None
+            except ValueError:
+                continue  # doesn't fit alone, or not to the others: an infeasible run, told with its reason
         mine = space.model_dump(mode="json") | {"base": self._base}
         mine["search"].pop("trials")  # a search may be made longer
         marker = out / "space.json"

@@ -28,6 +28,10 @@ _POLL_S, _RESULT = 0.05, "result.json"
 _WARM_UP_STEPS, _LEAST_STEPS = 2, 3
 
 
+class UnknownFieldError(ValueError):
+    """A dotted name that a training configuration doesn't have."""
+
+
 def changed_config(
     base: Mapping[str, Any], search: Search, configuration: Mapping[str, Any], seed: int
 ) -> TrainConfig:
@@ -38,6 +42,7 @@ def changed_config(
         configuration: dotted field to value.
 
     Raises:
+        UnknownFieldError: the configuration has no field of such a name.
         ValueError: the values don't fit together; one line.
     """
     value = json.loads(json.dumps(base))
@@ -58,7 +63,11 @@ def changed_config(
     try:
         return TrainConfig.model_validate(value)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
+        problems = error.errors(include_url=False)
+        unknown = {".".join(map(str, item["loc"])) for item in problems if item["type"] == "extra_forbidden"}
+        if misspelt := next((name for name in configuration if name in unknown), None):
+            raise UnknownFieldError(f"{misspelt}: unknown key; remove it or correct its name") from None
+        problem = problems[0]
         field = ".".join(str(part) for part in problem["loc"])
         message = problem["msg"].removeprefix("Value error, ")
         raise ValueError(f"{field}: {message}" if field else message) from None

@@ -1,13 +1,12 @@
 """CLUSTER.yaml and MODEL.yaml of `trainer screen`: the machine, and what is to be trained on it."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from trainer.configuration.strict import Positive, Strict
 from trainer.planning.cost import BandwidthCurve
-from trainer.planning.settings import DeviceMemory, GradientType, ModelFile, Recompute
-from trainer.planning.shapes import ModelShape
+from trainer.planning.settings import DeviceMemory, GivenModel, GradientType, Recompute
 from trainer.planning.time_model import TimeModel
 
 
@@ -123,12 +122,12 @@ class SearchSpace(Strict):
     """
 
     devices: Positive | None = None
-    micro_batch_sizes: tuple[Positive, ...] = (1, 2, 4, 8)
-    recompute: tuple[Recompute, ...] = ("none", "selective", "full")
-    zero_stages: tuple[int, ...] = (0, 1)
-    interleave: tuple[Positive, ...] = (1,)
-    schedules: tuple[Literal["1f1b", "gpipe"], ...] = ("1f1b",)
-    sequence_parallel: tuple[bool, ...] = (False,)
+    micro_batch_sizes: tuple[Positive, ...] = Field(default=(1, 2, 4, 8), min_length=1)
+    recompute: tuple[Recompute, ...] = Field(default=("none", "selective", "full"), min_length=1)
+    zero_stages: tuple[Annotated[int, Field(ge=0, le=3)], ...] = Field(default=(0, 1), min_length=1)
+    interleave: tuple[Positive, ...] = Field(default=(1,), min_length=1)
+    schedules: tuple[Literal["1f1b", "gpipe"], ...] = Field(default=("1f1b",), min_length=1)
+    sequence_parallel: tuple[bool, ...] = Field(default=(False,), min_length=1)
     max_model: Positive | None = None
     max_pipeline: Positive | None = None
     uneven_stages: bool = False
@@ -143,7 +142,7 @@ class ScreenFile(Strict):
 
     version: Literal[1]
     name: str = "model"
-    model: ModelShape | ModelFile
+    model: GivenModel
     sequence_length: int = Field(gt=1)
     rows_per_step: Positive
     gradient_type: GradientType = "fp32"

@@ -12,6 +12,7 @@ from evalkit.yaml_source import YamlSource
 from trainer.config import TrainConfig
 from trainer.planning.settings import MemoryFile, ModelFile, Recompute, Strategy, Training
 from trainer.planning.shapes import ModelShape, read_huggingface_shape
+from trainer.regular_file import require_regular
 
 _DEFAULT_LENGTH = 4096
 
@@ -26,6 +27,7 @@ def read_memory_file(path: Path, changes: tuple[str, ...] = ()) -> tuple[MemoryF
     Raises:
         InputError: unreadable, an unknown key or value, or a model that can't be counted.
     """
+    require_regular(path)
     source: YamlSource | None = None
     if path.is_dir() or path.suffix == ".json":
         shape = read_huggingface_shape(path)
@@ -71,7 +73,8 @@ def _changed(plan: MemoryFile, changes: tuple[str, ...]) -> MemoryFile:
         return MemoryFile.model_validate(content)
     except ValidationError as error:
         problem = max(error.errors(include_url=False), key=lambda item: len(item["loc"]))
-        where = ".".join(str(part) for part in problem["loc"])
+        # Names of the alternatives of a union are no fields.
+        where = ".".join(str(part) for part in problem["loc"] if not str(part)[:1].isupper())
         raise InputError(f"--set: {where}: {problem['msg'].removeprefix('Value error, ')}") from None
 
 

@@ -17,6 +17,7 @@ from evalkit.yaml_source import YamlSource
 from trainer.configuration.strict import Strict
 from trainer.planning.settings import Strategy, Training
 from trainer.planning.shapes import ModelShape
+from trainer.regular_file import require_regular
 
 _SHAPE = (
     "hidden_size", "layers", "heads", "kv_heads", "head_size", "intermediate_size", "vocab_size", "max_length",
@@ -119,6 +120,7 @@ def read_map(path: Path) -> TableMap:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    require_regular(path)
     text = read_text(path)
     if path.suffix == ".csv":
         reader = csv.DictReader(text.splitlines())
@@ -130,7 +132,7 @@ def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict):
             raise InputError(f"{path}:{number}: not a JSON object; give .csv or .jsonl")
@@ -171,7 +173,8 @@ def _measurement(where: str, row: dict[str, Any]) -> Measurement:
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         field = ".".join(map(str, problem["loc"]))
-        raise InputError(f"{where}: {field}: {problem['msg'].removeprefix('Value error, ')}") from None
+        message = problem["msg"].removeprefix("Value error, ")
+        raise InputError(f"{where}: {field}: {message}" if field else f"{where}: {message}") from None
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
     return Measurement(

@@ -20,6 +20,7 @@ from trainer.planning.screening import Screened, Screening, screen
 from trainer.planning.settings import ModelFile, Strategy
 from trainer.planning.shapes import ModelShape, read_huggingface_shape
 from trainer.planning.time_model import TEXTBOOK, Fit, Part, TimeModel
+from trainer.regular_file import require_regular
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def run_screen(
     Raises:
         InputError: unreadable files, or neither measurements nor `times` in the cluster's file.
     """
+    for path in (cluster_path, task_path):
+        require_regular(path)
     cluster, task = load_yaml(cluster_path, ClusterFile), load_yaml(task_path, ScreenFile)
     shape = (
         read_huggingface_shape(task_path.parent / task.model.config)

@@ -1,8 +1,8 @@
 """What a plan assumes: how the model is cut and trained, on which device; the file of `trainer memory`."""
 
-from typing import Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from trainer.configuration.parallel import RecomputeSegments
 from trainer.configuration.strict import Positive, Strict
@@ -199,12 +199,24 @@ class ModelFile(Strict):
     config: str
 
 
+def _model_kind(value: Any) -> str:
+    # By what is given, so that a wrong number of a shape isn't told as an unknown key beside `config`.
+    by_reference = "config" in value if isinstance(value, dict) else isinstance(value, ModelFile)
+    return "ModelFile" if by_reference else "ModelShape"
+
+
+GivenModel = Annotated[
+    Annotated[ModelShape, Tag("ModelShape")] | Annotated[ModelFile, Tag("ModelFile")],
+    Discriminator(_model_kind),
+]
+
+
 class MemoryFile(Strict):
     """CONFIG.yaml of `trainer memory`."""
 
     version: Literal[1]
     name: str = "plan"
-    model: ModelShape | ModelFile
+    model: GivenModel
     training: Training | None = None
     inference: Inference | None = None
     device: DeviceMemory = DeviceMemory()

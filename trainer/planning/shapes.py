@@ -110,6 +110,8 @@ def _read_json(file: Path) -> dict[str, Any]:
     # The reader of `trainer convert` says the same, but its package loads MindSpore.
     try:
         config = json.loads(read_text(file))
+    except RecursionError:
+        raise InputError(f"{file}: broken JSON (nested too deeply); take an undamaged copy") from None
     except ValueError as error:
         raise InputError(f"{file}: broken JSON ({error}); take an undamaged copy") from None
     if not isinstance(config, dict):

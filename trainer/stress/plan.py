@@ -12,6 +12,7 @@ from evalkit.errors import InputError
 from evalkit.yaml_source import YamlSource
 from trainer.config import TrainConfig, load_config
 from trainer.configuration.strict import Positive, Strict
+from trainer.regular_file import require_regular
 
 Kind = Literal["kill", "corrupt_checkpoint", "delay_checkpoint", "full_disk", "slow_rank"]
 # What a fault must lead to: a job that is down and comes back, or one that goes on and whose delay is noticed.
@@ -98,6 +99,7 @@ def load_stress(path: Path) -> Stress:
     Raises:
         InputError: the plan or the training configuration is broken, or too short for that many faults.
     """
+    require_regular(path)
     source = YamlSource(path)
     plan = source.parse(StressPlan)
     config_path = path.parent / plan.config

@@ -76,9 +76,38 @@ def test_the_command_shows_all_seven(plan, capsys, monkeypatch):
     [
         ('"trainer memory', '"rm memory', "a command of trainer or evalkit"),
         ("name: first", "name: first\nstrategy: {}", "exactly one of run and skip"),
+        ("trainer memory model", "trainer memory 'model", "memory.run: No closing quotation"),
+        ("--json", "--out {outt}", "{outt}: only {out} stands for something"),
+        ("--json", "--help", "--help and --version measure nothing"),
     ],
 )
 def test_a_broken_plan_is_refused(plan, old, new, message):
     plan.write_text(PLAN.replace(old, new))
     with pytest.raises(InputError, match=message):
         Checklist(plan, plan.parent / "out")
+
+
+def test_a_step_that_isnt_done_says_why_and_where(plan):
+    plan.write_text(PLAN.replace("model.yaml --json", "nothing.yaml --json"))
+    checklist = Checklist(plan, plan.parent / "out")
+    checklist.run("memory")
+    state, why = checklist.state("memory")
+    assert state == "stopped" and "run-1/said.txt: nothing.yaml: no such file" in why
+    assert checklist.state("stress") == (
+        "open",
+        "not in plan.yaml; give it a run, or a skip with the reason",
+    )
+
+
+def test_a_first_step_that_is_broken_off_can_be_run_again(plan, monkeypatch):
+    def broken_off(*_arguments, **_options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("trainer.guide.checklist.subprocess.run", broken_off)
+        with pytest.raises(KeyboardInterrupt):
+            Checklist(plan, plan.parent / "out").run("memory")
+    again = Checklist(plan, plan.parent / "out")
+    assert again.state("memory")[0] == "open"
+    again.run("memory")
+    assert states(plan)["memory"] == "done"

@@ -13,6 +13,7 @@ from evalkit.errors import InputError
 from evalkit.yaml_source import YamlSource
 from tests.trainer.killed import PROJECT, write_config
 from trainer.pareto.space import Search, load_space
+from trainer.pareto.study import run_search
 from trainer.pareto.trial import changed_config, read_score, read_speed
 
 SPACE = """\
@@ -84,6 +85,23 @@ def test_a_broken_space_is_refused(tmp_path, old, new, message):
     (tmp_path / "space.yaml").write_text(SPACE.format(trials=2).replace(old, new))
     with pytest.raises(InputError, match=message):
         load_space(tmp_path / "space.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("batch_size:", "batchsize:", "search.fields: batchsize: unknown key"),
+        ("optimizer.learning_rate", "optimizer.learning_rat", "optimizer.learning_rat: unknown key"),
+        ("perplexity/token", "perplexity/tokn", "score.metric 'perplexity/tokn' isn't measured"),
+    ],
+)
+def test_a_misspelt_field_or_score_is_refused_before_anything_runs(tmp_path, old, new, message):
+    write_config(tmp_path / "data", 12)
+    (tmp_path / "space.yaml").write_text(SPACE.format(trials=2).replace(old, new))
+    with pytest.raises(InputError, match=message):
+        run_search(load_space(tmp_path / "space.yaml"), tmp_path, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("runs/*"))
+    assert not (tmp_path / "out/space.json").exists()
 
 
 @pytest.mark.slow

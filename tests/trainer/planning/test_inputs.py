@@ -1,6 +1,7 @@
 """What `trainer memory` reads: a plan, a config.json, a training configuration; and what it refuses."""
 
 import json
+import os
 
 import pytest
 
@@ -112,4 +113,36 @@ def test_a_configuration_that_cannot_be_counted_is_refused(tmp_path, config, wor
 def test_a_wrong_plan_names_its_line(tmp_path, old, new, words):
     (tmp_path / "plan.yaml").write_text(PLAN.replace(old, new))
     with pytest.raises(InputError, match=words):
+        read_memory_file(tmp_path / "plan.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("heads: 4", "heads: 0", r"model.heads: Input should be greater than 0 \(got 0\)"),
+        ("heads: 4", "haeds: 4", "model.haeds: unknown key"),
+        ("heads: 4", "heads: 3", "plan.yaml:3: model: hidden_size 64 isn't a multiple of heads 3"),
+        ("layers: 4, ", "", "model.layers: is required"),
+    ],
+)
+def test_a_wrong_shape_isnt_told_as_an_unknown_key(tmp_path, old, new, message):
+    (tmp_path / "plan.yaml").write_text(PLAN.replace(old, new))
+    with pytest.raises(InputError, match=message):
+        read_memory_file(tmp_path / "plan.yaml")
+
+
+def test_a_wrong_change_of_the_shape_names_its_field(tmp_path):
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    with pytest.raises(InputError, match=r"^--set: model.layers: Input should be greater than 0$"):
+        read_memory_file(tmp_path / "plan.yaml", ("model.layers=0",))
+    with pytest.raises(InputError, match=r"^--set: model: heads 4 isn't a multiple of kv_heads 3$"):
+        read_memory_file(tmp_path / "plan.yaml", ("model.kv_heads=3",))
+
+
+def test_a_bottomless_config_and_a_pipe_are_refused(tmp_path):
+    (tmp_path / "config.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="nested too deeply"):
+        read_memory_file(tmp_path / "config.json")
+    os.mkfifo(tmp_path / "plan.yaml")
+    with pytest.raises(InputError, match="not a regular file"):
         read_memory_file(tmp_path / "plan.yaml")

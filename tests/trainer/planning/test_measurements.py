@@ -89,3 +89,13 @@ def test_a_rate_that_does_not_fit_the_operations_is_doubtful(traces):
 
 def test_the_map_of_the_sweep_is_a_valid_file():
     assert TableMap.model_validate(sweep_map().model_dump()) == sweep_map()
+
+
+def test_an_error_of_the_whole_row_has_no_empty_field_name(tmp_path):
+    with pytest.raises(InputError, match=r"runs.csv:2: hidden_size 64 isn't a multiple of heads 3"):
+        read_measurements(table(tmp_path, f"{HEADER}\n{ROW.replace('64,4,4', '64,4,3')}\n"))
+
+
+def test_a_bottomless_line_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"runs.jsonl:1: not a JSON object"):
+        read_measurements(table(tmp_path, "[" * 100_000, "runs.jsonl"))

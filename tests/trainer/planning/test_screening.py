@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from evalkit.errors import InputError
 from tests.trainer.planning.public_runs import GPT, QWEN_7B
 from trainer.configuration.parallel import ParallelConfig
-from trainer.planning.cluster import ClusterFile, ScreenFile
+from trainer.planning.cluster import ClusterFile, ScreenFile, SearchSpace
 from trainer.planning.screen_run import parallel_fields, table, training_fragment
 from trainer.planning.screening import UNMEASURED_ERROR, screen, strategies
 from trainer.planning.settings import Strategy
@@ -248,3 +249,18 @@ def test_transfers_between_stages_grow_with_chunks_and_micro_batches():
     assert seconds[4, 4, 1] == pytest.approx(
         2 * micro_batches * size / (cluster().link(5).curve().at(size) * 1e9), rel=1e-9
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("interleave", []),
+        ("recompute", []),
+        ("micro_batch_sizes", []),
+        ("schedules", []),
+        ("zero_stages", [4]),
+    ],
+)
+def test_a_search_over_nothing_or_an_unknown_stage_is_refused(name, values):
+    with pytest.raises(ValidationError, match=name):
+        SearchSpace.model_validate({name: values})
