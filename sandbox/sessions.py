@@ -112,8 +112,9 @@ class Session:
 class SessionStore:
     """At most `max_sessions` live sessions, and as many closed ones whose transcript can still be read.
 
-    When it is full, the longest untouched session of the owner who holds most makes room: handed-over ones first, then
-    open ones, never one with a turn in flight. So one tenant's sessions don't push out another's.
+    When it is full, a session of the owner who holds most makes room, the newcomer counted among its owner's; of equals
+    it is the newcomer's owner's own. Of that owner's, handed-over ones go first, then the longest untouched, never one
+    with a turn in flight. So nobody loses a session to an owner who holds as many.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class SessionStore:
 
         Raises:
             InvalidRequestError, SessionExistsError: the id or a text can't be used.
-            CapacityError: full of sessions with a turn in flight.
+            CapacityError: full, and each session that could make room has a turn in flight.
         """
         self._limits.check_id("session_id", session_id)
         self._limits.check_id("tenant", tenant)
@@ -152,7 +153,7 @@ class SessionStore:
             raise SessionExistsError(
                 f"session_id: {session_id!r} exists already; choose another or leave it empty"
             )
-        self._make_room()
+        self._make_room(owner)
         session = Session(session_id, tenant, system_text, locale, self._clock(), owner)
         self._live[session.key] = session
         return session
@@ -225,21 +226,30 @@ class SessionStore:
                 else:
                     del sessions[session.key]
 
-    def _make_room(self) -> None:
+    def _make_room(self, newcomer: str) -> None:
         if len(self._live) < self._limits.max_sessions:
             return
-        idle = [session for session in self._live.values() if not session.busy]
-        if not idle:
+        held = Counter([newcomer, *(session.owner for session in self._live.values())])
+        may_go = [
+            session
+            for session in self._live.values()
+            if not session.busy and (session.owner == newcomer or held[session.owner] >= held[newcomer])
+        ]
+        if not may_go:
             raise CapacityError(
-                f"all {self._limits.max_sessions} sessions have a turn in flight; try again later",
+                f"all {self._limits.max_sessions} places are taken, and each session that could make room has a turn in"
+                " flight; try again later",
                 reason="SESSIONS_FULL",
             )
-        held = Counter(session.owner for session in self._live.values())
-        # The first of equals is the longest untouched: idle is in that order.
+        # The first of equals is the longest untouched: may_go is in that order.
         self._forget(
             min(
-                idle,
-                key=lambda session: (-held[session.owner], session.state is not SessionState.HANDED_OVER),
+                may_go,
+                key=lambda session: (
+                    -held[session.owner],
+                    session.owner != newcomer,
+                    session.state is not SessionState.HANDED_OVER,
+                ),
             )
         )
 
