@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sandbox.domain import SessionState, TranscriptTurn, TurnReply
+from sandbox.domain import SessionState, TranscriptTurn, TurnInput, TurnReply
 from sandbox.errors import (
     CapacityError,
     InvalidRequestError,
@@ -75,21 +75,37 @@ class Session:
     last_reply_empty: bool = False
     turns: list[TranscriptTurn] = field(default_factory=list)
     busy: bool = False
-    _replies: dict[str, TurnReply] = field(default_factory=dict)
+    _answered: dict[str, TranscriptTurn] = field(default_factory=dict)
 
     @property
     def key(self) -> _Key:
         """Where the store keeps it."""
         return self.owner, self.session_id
 
-    def stored_reply(self, turn_id: str) -> TurnReply | None:
-        """The reply of a finished turn of this id."""
-        return self._replies.get(turn_id)
+    def stored_reply(self, turn: TurnInput) -> TurnReply | None:
+        """The reply of the finished turn that is asked for again; None for a turn without an id, or a new one.
+
+        The sampling may differ: the reply exists, and nothing is drawn again.
+
+        Raises:
+            InvalidRequestError: the id was answered, but the user said something else.
+        """
+        answered = self._answered.get(turn.turn_id) if turn.turn_id else None
+        if answered is None:
+            return None
+        if turn.user_text != answered.user_text:
+            raise InvalidRequestError(
+                f"{turn.turn_id!r} was answered in this session for another user_text; send that text to get its reply"
+                " again, or another turn_id for a new turn",
+                "turn_id",
+            )
+        return answered.reply
 
     def store(self, user_text: str, reply: TurnReply) -> None:
         """Add a finished turn to the transcript."""
-        self.turns.append(TranscriptTurn(reply.turn_id, user_text, reply))
-        self._replies[reply.turn_id] = reply
+        turn = TranscriptTurn(reply.turn_id, user_text, reply)
+        self.turns.append(turn)
+        self._answered[reply.turn_id] = turn
 
     @contextmanager
     def lock(self) -> Iterator[None]:
