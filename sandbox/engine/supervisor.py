@@ -164,8 +164,10 @@ class EngineSupervisor:
 
     async def _wait_until_ready(self) -> None:
         if not self._settled.is_set():  # waiting for what is so already would cost a task and a timer
+            # Not wait_for: Python 3.11's loses a cancel that comes in the step in which the wait ends.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._settled.wait(), _PATIENCE_S)
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._settled.wait()
         if self.state is not EngineState.READY:
             raise self._unavailable()
 

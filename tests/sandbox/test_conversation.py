@@ -129,6 +129,19 @@ def test_s14_a_turn_that_died_leaves_no_trace_and_can_be_sent_again(tiny_bundle:
     assert len(session.turns) == 1
 
 
+def test_s14_an_id_is_repeated_only_for_what_was_asked_under_it(tiny_bundle: Path) -> None:
+    bench = Bench(tiny_bundle, [[50]])
+    session = bench.store.open("", "", "", "")
+    reply = bench.turn(session, "hello", "t1")
+    assert bench.turn(session, "hello", "t1") is reply
+    with pytest.raises(InvalidRequestError, match=r"'t1' was answered .* another user_text") as error:
+        bench.turn(session, "goodbye", "t1")
+    assert error.value.field == "turn_id"
+    assert len(session.turns) == len(bench.engine.prompts) == 1
+    bench.store.close(session)
+    assert bench.turn(session, "hello", "t1") is reply
+
+
 def test_closing_releases_the_cache(tiny_bundle: Path) -> None:
     bench = Bench(tiny_bundle, [])
     session = bench.store.open("", "", "", "")
