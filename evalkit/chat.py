@@ -55,7 +55,8 @@ class ChatRenderer:
 
         if tokenizer.chat_template is None:
             raise InputError(
-                "the bundle has no chat template (tokenizer.chat_template is null); it can't hold a conversation"
+                "the bundle has no chat template (tokenizer.chat_template is null); it can't hold a conversation;"
+                " export or convert it again from a tokenizer that has one"
             )
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _raise_exception
