@@ -7,6 +7,7 @@ token; and ids once produced are kept, never encoded again (text → ids isn't t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from evalkit.errors import InputError
@@ -14,6 +15,9 @@ from evalkit.tokenization import TextTokenizer
 
 # Private-use code points: no template holds them, and message text never takes part in the rendering.
 _OPEN, _CLOSE = "\ue0f0", "\ue0f1"
+
+# Renderings and pieces of template text that a renderer remembers; a server's turns need a handful.
+_REMEMBERED = 64
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class ChatRenderer:
 
         if tokenizer.chat_template is None:
             raise InputError(
-                "the bundle has no chat template (tokenizer.chat_template is null); it can't hold a conversation"
+                "the bundle has no chat template (tokenizer.chat_template is null); it can't hold a conversation;"
+                " export or convert it again from a tokenizer that has one"
             )
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = _raise_exception
@@ -60,6 +65,9 @@ class ChatRenderer:
         except TemplateError as error:
             raise InputError(f"tokenizer.chat_template: broken template: {error}") from None
         self._tokenizer = tokenizer
+        # A rendering depends on the roles alone, so the turns of a session share a few of them.
+        self._render_roles = lru_cache(_REMEMBERED)(self._render_anew)
+        self._literal_ids = lru_cache(_REMEMBERED)(self._encode_literal)
         self._end_ids = self._reply_end()
 
     def conversation(self, messages: Sequence[Message]) -> ChatIds:
@@ -71,7 +79,7 @@ class ChatRenderer:
             new = self._encode(text, index, messages)
             own = index is not None and messages[index].role == "assistant"
             marks = [own] * len(new)
-            if after_reply and new[: len(self._end_ids)] == self._end_ids:
+            if after_reply and list(new[: len(self._end_ids)]) == self._end_ids:
                 marks[: len(self._end_ids)] = [True] * len(self._end_ids)
             ids.extend(new)
             reply.extend(marks)
@@ -122,11 +130,13 @@ class ChatRenderer:
         return ids[: ids.index(end) + 1] if end is not None and end in ids else []
 
     def _render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
+        return self._render_roles(tuple(message.role for message in messages), add_generation_prompt)
+
+    def _render_anew(self, roles: tuple[str, ...], add_generation_prompt: bool) -> str:
         from jinja2 import TemplateError
 
         marked: list[dict[str, Any]] = [
-            {"role": message.role, "content": f"{_OPEN}{index}{_CLOSE}"}
-            for index, message in enumerate(messages)
+            {"role": role, "content": f"{_OPEN}{index}{_CLOSE}"} for index, role in enumerate(roles)
         ]
         try:
             return self._template.render(
@@ -142,9 +152,12 @@ class ChatRenderer:
         end = self._tokenizer.end_token
         return "" if end is None else self._tokenizer.token_text(end)
 
-    def _encode(self, literal: str, index: int | None, messages: Sequence[Message]) -> list[int]:
+    def _encode_literal(self, literal: str) -> tuple[int, ...]:
+        return tuple(self._tokenizer.encode_ids(literal, special=True))
+
+    def _encode(self, literal: str, index: int | None, messages: Sequence[Message]) -> Sequence[int]:
         if index is None:
-            return self._tokenizer.encode_ids(literal, special=True)
+            return self._literal_ids(literal)
         return self._tokenizer.encode_ids(messages[index].content, special=False)
 
     def _encode_all(self, text: str, messages: Sequence[Message]) -> list[int]:

@@ -12,7 +12,7 @@ from evalkit.output import print_json
 if TYPE_CHECKING:
     from evalkit.integrations.mlflow import MlflowTarget
     from evalkit.runs.folder import RunFolder
-    from evalkit.runs.registry import AuditEntry
+    from evalkit.runs.registry_rows import AuditEntry
 
 _PATH = click.Path(path_type=Path)
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -86,8 +86,15 @@ class Chat:
         while True:
             try:
                 line = read_line().strip()
+                line.encode()
             except EOFError:
                 return
+            except UnicodeError:
+                # Bytes that the terminal's encoding doesn't know: a decoder's error, or lone surrogates in their place.
+                if not self._options.on_terminal:
+                    raise InputError("the input isn't UTF-8 text; convert it to UTF-8") from None
+                self._screen.problem("this line isn't UTF-8 text and wasn't sent")
+                continue
             except KeyboardInterrupt:
                 # As in a shell: the line is dropped, the program stays.
                 if not self._options.on_terminal:
@@ -139,7 +146,7 @@ class Chat:
                 system_text=self._system_text,
             )
         except SandboxError as error:
-            raise _mendable(error) from None
+            raise mendable(error) from None
 
     def _close(self) -> None:
         # Whatever happened to the session; the server's idle limit frees it at last.
@@ -160,7 +167,7 @@ class Chat:
             yield
         except (SandboxError, InputError) as error:
             if not self._options.on_terminal:
-                raise _mendable(error) if isinstance(error, SandboxError) else error from None
+                raise mendable(error) if isinstance(error, SandboxError) else error from None
             over = isinstance(error, SandboxError) and error.code in _OVER
             text = f"{error.message} ({error.code})" if isinstance(error, SandboxError) else str(error)
             self._screen.problem(f"{text}; /reset begins a new session" if over else text)
@@ -218,9 +225,13 @@ class _Shows:
             text.end()
 
 
-def _mendable(error: SandboxError) -> Exception:
+def mendable(error: SandboxError) -> Exception:
     """What the user asked for wrongly is an error of the input; the rest is the server's."""
-    if error.code in ("INVALID_ARGUMENT", "UNAUTHENTICATED", "PERMISSION_DENIED"):
+    if error.code == "UNAUTHENTICATED":
+        return InputError(
+            f"sandbox: {error.message}; give a file with a token that this server knows (--token-file)"
+        )
+    if error.code in ("INVALID_ARGUMENT", "PERMISSION_DENIED"):
         return InputError(f"sandbox: {error.message}")
     return error
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from sandbox.option_types import MAX_UINT32, MAX_WAIT_S, FiniteRange
+
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -17,17 +19,23 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--tenant", default="", help="Whose session it is; a server with tokens knows it.")
 @click.option(
     "--max-new-tokens",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MAX_UINT32),
     default=None,
     help="Longest reply. Default: the server's.",
 )
 @click.option(
-    "--temperature", type=click.FloatRange(min=0), default=0.0, show_default=True, help="0 is greedy."
+    "--temperature", type=FiniteRange(min=0, max=1000), default=0.0, show_default=True, help="0 is greedy."
 )
-@click.option("--top-k", type=click.IntRange(min=0), default=0, show_default=True, help="0 for all tokens.")
+@click.option(
+    "--top-k",
+    type=click.IntRange(min=0, max=MAX_UINT32),
+    default=0,
+    show_default=True,
+    help="0 for all tokens.",
+)
 @click.option(
     "--top-p",
-    type=click.FloatRange(min=0, max=1, min_open=True),
+    type=FiniteRange(min=0, max=1, min_open=True),
     default=1.0,
     show_default=True,
     help="Draw from the most probable tokens of this total probability.",
@@ -38,7 +46,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--stop", multiple=True, help="Text that ends a reply; may be given several times.")
 @click.option(
     "--timeout-s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, max=MAX_WAIT_S, min_open=True),
     default=120.0,
     show_default=True,
     help="Deadline of a turn.",

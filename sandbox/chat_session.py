@@ -9,8 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from evalkit.errors import InputError
-from evalkit.replay.client import Access, Sampling, SandboxClient
-from sandbox.chat import Chat, ChatOptions, ReadLine, as_json
+from evalkit.replay.client import Access, Sampling, SandboxClient, SandboxError
+from evalkit.replay.replies import check_text
+from sandbox.chat import Chat, ChatOptions, ReadLine, as_json, mendable
 from sandbox.chat_screen import Screen
 
 _CONNECT_TIMEOUT_S = 10.0
@@ -42,6 +43,12 @@ def talk(
         SandboxError: the server doesn't answer.
     """
     check_address(address)
+    for option, text in (
+        ("--system", system_text),
+        ("--tenant", tenant),
+        *(("--stop", each) for each in stop),
+    ):
+        check_text(**{option: text})
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not json_output
     console = Console(file=io.StringIO() if json_output else None, highlight=False)
     screen = Screen(console)
@@ -49,11 +56,14 @@ def talk(
     options = ChatOptions(system_text, locale or "", tenant, sampling, timeout_s, on_terminal)
     with SandboxClient(address, Access(tls_ca, tls_cert, tls_key, token_file)) as client:
         client.wait_until_ready(_CONNECT_TIMEOUT_S)
-        info = client.describe()
+        try:
+            info = client.describe()
+        except SandboxError as error:
+            raise mendable(error) from None
         if on_terminal:
             screen.welcome(address, info)
         chat = Chat(client, screen, options)
-        chat.run(_reader(screen) if on_terminal else _piped_line)
+        chat.run(_reader(screen) if on_terminal else _piped_lines())
     if json_output:
         sys.stdout.write(json.dumps(as_json(chat, address, info.identity), ensure_ascii=False) + "\n")
 
@@ -76,8 +86,19 @@ def _reader(screen: Screen) -> ReadLine:
     return lambda: input(screen.prompt())
 
 
-def _piped_line() -> str:
-    line = sys.stdin.readline()
-    if not line:
-        raise EOFError
-    return line
+def _piped_lines() -> ReadLine:
+    """The lines of standard input one after the other, whatever encoding the locale thinks of: text is UTF-8."""
+    number = 0
+
+    def read() -> str:
+        nonlocal number
+        number += 1
+        line = sys.stdin.buffer.readline()
+        if not line:
+            raise EOFError
+        try:
+            return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError:
+            raise InputError(f"input line {number}: isn't UTF-8 text; convert the input to UTF-8") from None
+
+    return read

@@ -8,6 +8,7 @@ import click
 from evalkit.console import run
 from sandbox.chat_command import chat
 from sandbox.endpoint_options import OPENAI, endpoint_options, served_model
+from sandbox.option_types import MAX_COUNT, MAX_IDLE_S, MAX_WAIT_S, FiniteRange
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -34,18 +35,22 @@ def cli() -> None:
     "--listen", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Port 0 takes a free one."
 )
 @click.option(
-    "--max-sessions", type=click.IntRange(min=1), default=64, show_default=True, help="Live sessions at most."
+    "--max-sessions",
+    type=click.IntRange(min=1, max=MAX_COUNT),
+    default=64,
+    show_default=True,
+    help="Live sessions at most.",
 )
 @click.option(
     "--max-waiting",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=MAX_COUNT),
     default=64,
     show_default=True,
     help="Turns that may wait for a place in the batch; more are refused.",
 )
 @click.option(
     "--idle-ttl-s",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteRange(min=0, max=MAX_IDLE_S, min_open=True),
     default=1800.0,
     show_default=True,
     help="An untouched session is forgotten after this time.",
@@ -59,7 +64,7 @@ def cli() -> None:
 )
 @click.option(
     "--grace-s",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0, max=MAX_WAIT_S),
     default=10.0,
     show_default=True,
     help="Time for running turns after SIGTERM.",

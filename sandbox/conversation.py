@@ -86,7 +86,7 @@ class Conversations:
         arrived_ns = time.perf_counter_ns()
         self._limits.check_id("turn_id", turn.turn_id)
         session = self._store.find(turn.session_id, owner)
-        stored = session.stored_reply(turn.turn_id) if turn.turn_id else None
+        stored = session.stored_reply(turn)
         if stored is not None:
             yield TurnPiece(stored.text, stored.token_ids, stored, repeated=True)
             return

@@ -40,7 +40,8 @@ class Drain:
         """Refuse new work and wait at most `grace_s` seconds for the running; whether all of it ended."""
         self._draining = True
         try:
-            await asyncio.wait_for(self._idle.wait(), grace_s)
+            async with asyncio.timeout(grace_s):
+                await self._idle.wait()
         except TimeoutError:
             return False
         return True

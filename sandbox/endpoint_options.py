@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from evalkit.errors import InputError
+from sandbox.option_types import FiniteRange
 
 if TYPE_CHECKING:
     from evalkit.scenario.model_schema import EndpointRef
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
 CommandT = TypeVar("CommandT", bound=Callable[..., Any])
 
 OPENAI = "openai"
+
+# What a field must look like, in place of a regular expression.
+_FORMS = {
+    "model": "is empty; write what the endpoint calls the model",
+    "declare": "isn't a name; use up to 128 letters, digits and ._:/@+-, and begin with a letter or a digit",
+    "api_key_env": "isn't the name of an environment variable; use letters, digits and _",
+}
 
 
 def endpoint_options(command: CommandT) -> CommandT:
@@ -35,7 +43,7 @@ def endpoint_options(command: CommandT) -> CommandT:
         ),
         click.option(
             "--endpoint-timeout-s",
-            type=click.FloatRange(min=0, max=3600, min_open=True),
+            type=FiniteRange(min=0, max=3600, min_open=True),
             default=120.0,
             show_default=True,
             help="The endpoint may take so long to connect, and before each piece of an answer.",
@@ -98,5 +106,13 @@ def _reference(values: dict[str, Any]) -> "EndpointRef":
         return EndpointRef.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = "".join(f"--{str(part).replace('_', '-')}: " for part in first["loc"])
-        raise InputError(f"{where or '--'}{first['msg'].removeprefix('Value error, ')}") from None
+        # Checks of the whole begin their message with the field; the schema's names are not the options'.
+        field, _, told = first["msg"].removeprefix("Value error, ").partition(": ")
+        if first["loc"]:
+            field = str(first["loc"][0])
+            told = _FORMS.get(field) or first["msg"]
+        raise InputError(f"{_option(field)}: {told.replace('api_key_env', _option('api_key_env'))}") from None
+
+
+def _option(field: str) -> str:
+    return "--endpoint-timeout-s" if field == "timeout_s" else f"--{field.replace('_', '-')}"

@@ -10,6 +10,7 @@ from evalkit.errors import InputError
 from sandbox.calls import Call
 from sandbox.domain import FinishReason, TurnPiece, TurnReply
 from sandbox.interceptor import HEALTH_PREFIX, CallObserver
+from sandbox.port import check_address
 
 # Seconds, from a tenth of a millisecond to a minute.
 _BUCKETS = (
@@ -125,9 +126,7 @@ class PrometheusMetrics:
         """
         from prometheus_client import start_http_server
 
-        host, colon, port = listen.rpartition(":")
-        if not colon or not host or not port.isdigit() or int(port) > 65535:
-            raise InputError(f"--metrics: {listen!r} isn't HOST:PORT; write for example 127.0.0.1:0")
+        host, port = check_address(listen, "--metrics"), listen.rpartition(":")[2]
         try:
             server, _ = start_http_server(int(port), host.strip("[]"), self._registry)
         except OSError as error:

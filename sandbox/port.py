@@ -9,6 +9,8 @@ import grpc.aio
 from evalkit.errors import InputError
 from sandbox.limits import Limits
 
+MAX_PORT = 65535
+
 
 def make_server(limits: Limits, interceptors: Sequence[Any]) -> grpc.aio.Server:
     """A server without services and ports."""
@@ -48,13 +50,17 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
     return f"{host}:{bound}"
 
 
-def check_address(listen: str) -> str:
+def check_address(listen: str, option: str = "--listen") -> str:
     """The host of HOST:PORT.
 
     Raises:
-        InputError: it isn't of this form.
+        InputError: it isn't of this form, or the port is too large.
     """
     host, colon, port = listen.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise InputError(f"--listen: {listen!r} isn't HOST:PORT; write for example 127.0.0.1:0")
+    if not colon or not host or not (port.isascii() and port.isdigit()):
+        raise InputError(f"{option}: {listen!r} isn't HOST:PORT; write for example 127.0.0.1:0")
+    if int(port) > MAX_PORT:
+        raise InputError(
+            f"{option}: {listen}: the port is above {MAX_PORT}; choose a lower one, or 0 for a free one"
+        )
     return host

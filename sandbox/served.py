@@ -1,5 +1,6 @@
 """What stands behind the sessions: a bundle in an engine process of ours, or a model that somebody else serves."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +82,11 @@ async def _endpoint(ref: EndpointRef, max_sessions: int, on_state: OnState) -> S
     from sandbox.engine.remote import RemoteEngine
 
     # A session has one turn at a time.
-    engine = RemoteEngine(ref, connections=max_sessions, on_state=on_state)
+    try:
+        engine = RemoteEngine(ref, connections=max_sessions, on_state=on_state)
+    except InputError as error:
+        # Configuration files name the field, the command line its option.
+        raise InputError(str(error).replace("api_key_env:", "--api-key-env:")) from None
     await engine.connect()
     return Served(engine, lambda: "openai", None, engine.max_context_tokens, declared_model=ref.declare)
 
@@ -123,4 +128,15 @@ def _kv_budget(bundle: Bundle, kv_mib: int) -> int:
             f"--kv-mib: {kv_mib} MiB is less than one session of {model.max_length} tokens takes; give at least"
             f" {-(-needed // (1 << 20))}"
         )
+    memory_mib = _memory_mib()
+    if memory_mib is not None and kv_mib > memory_mib:
+        raise InputError(f"--kv-mib: {kv_mib} MiB is more than this machine's {memory_mib} MiB; give less")
     return kv_mib << 20
+
+
+def _memory_mib() -> int | None:
+    """Memory of the machine; None where the system doesn't tell."""
+    try:
+        return (os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) >> 20
+    except (ValueError, OSError):
+        return None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import signal
@@ -137,6 +138,9 @@ class _Server:
         self._stack.push_async_callback(self._grpc.stop, _LAST_CALLS_S)
         self._stack.push_async_callback(self._engine.close)
         if await _until_stopped(self._engine.start(), stop):
+            # What is loaded by now stays: a full collection that walks it would hold up every turn in flight.
+            gc.collect()
+            gc.freeze()
             await self._health.set(SERVING)
             self._say_ready()
             await _until_stopped(self._engine.run(), stop)

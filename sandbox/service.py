@@ -90,6 +90,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
     async def OpenSession(self, request: wire.OpenSessionRequest, context: Context) -> wire.OpenSessionReply:  # noqa: N802
         """Open a session. With tokens its tenant is the caller's, whatever the request leaves empty."""
         async with errors_as_status(context):
+            _note(session_id=request.session_id[:_LOGGED_ID])
             with self._drain.work():
                 owner = _caller()
                 if owner and request.tenant not in ("", owner):
@@ -121,6 +122,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
     async def GetSession(self, request: wire.GetSessionRequest, context: Context) -> wire.SessionTranscript:  # noqa: N802
         """The transcript of a session; closed ones can be read until they idle out."""
         async with errors_as_status(context):
+            _note(session_id=request.session_id[:_LOGGED_ID])
             session = self._store.find(request.session_id, _caller())
             return transcript_to_wire(session, self._identity.model_digest)
 
@@ -129,9 +131,9 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
     ) -> wire.CloseSessionReply:
         """Close a session and forget its cache; closing twice is the same as once."""
         async with errors_as_status(context):
+            _note(session_id=request.session_id[:_LOGGED_ID])
             session = self._store.find(request.session_id, _caller())
             self._store.close(session)
-            _note(session_id=session.session_id)
             return wire.CloseSessionReply(state=state_to_wire(session.state), turns=len(session.turns))
 
     async def _turn(self, request: wire.TurnRequest, context: Context) -> AsyncGenerator[TurnPiece, None]:
@@ -153,6 +155,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
     def _note_reply(self, reply: TurnReply) -> None:
         usage = reply.usage
         _note(
+            turn_id=reply.turn_id,  # made here where the caller gave none
             turn_index=reply.turn_index,
             finish_reason=reply.finish_reason.value,
             prompt_tokens=usage.prompt_tokens,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from sandbox.domain import SessionState, TranscriptTurn, TurnReply
+from sandbox.domain import SessionState, TranscriptTurn, TurnInput, TurnReply
 from sandbox.errors import (
     CapacityError,
     InvalidRequestError,
@@ -75,21 +75,37 @@ class Session:
     last_reply_empty: bool = False
     turns: list[TranscriptTurn] = field(default_factory=list)
     busy: bool = False
-    _replies: dict[str, TurnReply] = field(default_factory=dict)
+    _answered: dict[str, TranscriptTurn] = field(default_factory=dict)
 
     @property
     def key(self) -> _Key:
         """Where the store keeps it."""
         return self.owner, self.session_id
 
-    def stored_reply(self, turn_id: str) -> TurnReply | None:
-        """The reply of a finished turn of this id."""
-        return self._replies.get(turn_id)
+    def stored_reply(self, turn: TurnInput) -> TurnReply | None:
+        """The reply of the finished turn that is asked for again; None for a turn without an id, or a new one.
+
+        The sampling may differ: the reply exists, and nothing is drawn again.
+
+        Raises:
+            InvalidRequestError: the id was answered, but the user said something else.
+        """
+        answered = self._answered.get(turn.turn_id) if turn.turn_id else None
+        if answered is None:
+            return None
+        if turn.user_text != answered.user_text:
+            raise InvalidRequestError(
+                f"{turn.turn_id!r} was answered in this session for another user_text; send that text to get its reply"
+                " again, or another turn_id for a new turn",
+                "turn_id",
+            )
+        return answered.reply
 
     def store(self, user_text: str, reply: TurnReply) -> None:
         """Add a finished turn to the transcript."""
-        self.turns.append(TranscriptTurn(reply.turn_id, user_text, reply))
-        self._replies[reply.turn_id] = reply
+        turn = TranscriptTurn(reply.turn_id, user_text, reply)
+        self.turns.append(turn)
+        self._answered[reply.turn_id] = turn
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -112,8 +128,9 @@ class Session:
 class SessionStore:
     """At most `max_sessions` live sessions, and as many closed ones whose transcript can still be read.
 
-    When it is full, the longest untouched session of the owner who holds most makes room: handed-over ones first, then
-    open ones, never one with a turn in flight. So one tenant's sessions don't push out another's.
+    When it is full, a session of the owner who holds most makes room, the newcomer counted among its owner's; of equals
+    it is the newcomer's owner's own. Of that owner's, handed-over ones go first, then the longest untouched, never one
+    with a turn in flight. So nobody loses a session to an owner who holds as many.
     """
 
     def __init__(
@@ -140,7 +157,7 @@ class SessionStore:
 
         Raises:
             InvalidRequestError, SessionExistsError: the id or a text can't be used.
-            CapacityError: full of sessions with a turn in flight.
+            CapacityError: full, and each session that could make room has a turn in flight.
         """
         self._limits.check_id("session_id", session_id)
         self._limits.check_id("tenant", tenant)
@@ -152,7 +169,7 @@ class SessionStore:
             raise SessionExistsError(
                 f"session_id: {session_id!r} exists already; choose another or leave it empty"
             )
-        self._make_room()
+        self._make_room(owner)
         session = Session(session_id, tenant, system_text, locale, self._clock(), owner)
         self._live[session.key] = session
         return session
@@ -225,21 +242,30 @@ class SessionStore:
                 else:
                     del sessions[session.key]
 
-    def _make_room(self) -> None:
+    def _make_room(self, newcomer: str) -> None:
         if len(self._live) < self._limits.max_sessions:
             return
-        idle = [session for session in self._live.values() if not session.busy]
-        if not idle:
+        held = Counter([newcomer, *(session.owner for session in self._live.values())])
+        may_go = [
+            session
+            for session in self._live.values()
+            if not session.busy and (session.owner == newcomer or held[session.owner] >= held[newcomer])
+        ]
+        if not may_go:
             raise CapacityError(
-                f"all {self._limits.max_sessions} sessions have a turn in flight; try again later",
+                f"all {self._limits.max_sessions} places are taken, and each session that could make room has a turn in"
+                " flight; try again later",
                 reason="SESSIONS_FULL",
             )
-        held = Counter(session.owner for session in self._live.values())
-        # The first of equals is the longest untouched: idle is in that order.
+        # The first of equals is the longest untouched: may_go is in that order.
         self._forget(
             min(
-                idle,
-                key=lambda session: (-held[session.owner], session.state is not SessionState.HANDED_OVER),
+                may_go,
+                key=lambda session: (
+                    -held[session.owner],
+                    session.owner != newcomer,
+                    session.state is not SessionState.HANDED_OVER,
+                ),
             )
         )
 

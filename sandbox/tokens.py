@@ -83,7 +83,7 @@ def read_tokens(path: Path) -> dict[bytes, str]:
         InputError: the file can't be read, a line is broken, or there is no token.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except OSError as error:
         raise InputError(f"--tokens-file: {path}: {error.strerror}; give a readable file") from None
     except UnicodeDecodeError:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from evalkit.errors import InputError
 
@@ -38,10 +39,12 @@ def tracing(endpoint: str | None, environment: Mapping[str, str] = os.environ) -
         environment: variables.
 
     Raises:
-        InputError: asked for by option, and the extra isn't installed.
+        InputError: asked for by option, and it is no URL or the extra isn't installed.
     """
     if endpoint is None and not any(environment.get(name) for name in _ENDPOINT_VARIABLES):
         return None
+    if endpoint is not None:
+        _check_url(endpoint)
     try:
         from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
@@ -58,6 +61,17 @@ def tracing(endpoint: str | None, environment: Mapping[str, str] = os.environ) -
     provider = TracerProvider(resource=Resource.create({"service.name": "evalkit-sandbox"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
     return Tracing(make_interceptor(provider), lambda: _shut_down(provider))
+
+
+def _check_url(endpoint: str) -> None:
+    # The exporter takes any text and fails at each export, in the log only.
+    try:
+        parts = urlsplit(endpoint)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InputError(f"--otlp: {endpoint!r} is no URL; write for example http://127.0.0.1:4317")
 
 
 def _shut_down(provider: "TracerProvider") -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from evalkit.errors import ExitCode, InputError
-from evalkit.files import read_text, write_json_atomic
+from evalkit.files import write_json_atomic
 from trainer.cli_paths import PATH
 from trainer.findings import Finding, report
-from trainer.regular_file import require_regular
+from trainer.regular_file import require_regular, why_not_text
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 
@@ -175,6 +175,19 @@ def _exists(text: str) -> bool:
         return False
 
 
+def _log_text(path: Path) -> str:
+    """The text of a log; bytes that aren't UTF-8 (cut characters, other programs' output) are replaced, not refused."""
+    try:
+        why = why_not_text(path)
+        if why and why != "empty":
+            raise InputError(f"{path}: {why}; the message as UTF-8 text is needed")
+        return path.read_text(encoding="utf-8-sig", errors="replace")
+    except IsADirectoryError:
+        raise InputError(f"{path}: is a folder, a file is needed") from None
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
+
+
 def _message(text: str) -> str:
     if not text:
         raise InputError("the message is empty; is a variable of the shell unset?")
@@ -182,7 +195,7 @@ def _message(text: str) -> str:
         message = sys.stdin.read()
     elif _exists(text):
         require_regular(Path(text))
-        message = read_text(Path(text))
+        message = _log_text(Path(text))
     elif not any(character.isspace() for character in text):
         raise InputError(f"{text}: no such file; give a file, - for stdin, or the message itself in quotes")
     else:

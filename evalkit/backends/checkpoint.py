@@ -142,6 +142,10 @@ class CheckpointBackend:
         if len(shape) < 2 or shape[:-1] not in ((1, 2), (2,)):
             what = f"a tensor of shape {shape}" if hasattr(found, "shape") else f"a {type(found).__name__}"
             raise InputError(f"two tokens give {what} instead of logits (1, 2, vocabulary); {_HOW}")
+        if not isinstance(found, mindspore.Tensor):
+            raise InputError(
+                f"two tokens give a {type(found).__name__} instead of a MindSpore tensor; {_HOW}"
+            )
         values = found.asnumpy().reshape(2, -1).astype(np.float64)
         if (values >= 0).all() and np.allclose(values.sum(-1), 1, atol=1e-3):
             raise InputError("the network gives probabilities; give the logits, before any softmax")

@@ -21,7 +21,7 @@ from evalkit.gate.verdict import read_verdict
 from evalkit.metrics.result import MetricResult
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import read_plan
-from evalkit.runs.registry import AuditEntry
+from evalkit.runs.registry_rows import AuditEntry
 from evalkit.runs.results_io import read_results
 from evalkit.runs.seal import seal_digest
 

@@ -42,7 +42,7 @@ class Access:
         """
         if self.token_file is None:
             return None
-        token = read_file(self.token_file, "token file").decode(errors="replace").strip()
+        token = read_file(self.token_file, "token file").decode("utf-8-sig", errors="replace").strip()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise InputError(f"{self.token_file}: must hold one token of printable ASCII and nothing else")
         return token

@@ -1,11 +1,13 @@
 """The connection to a sandbox: plain on this machine, TLS and a bearer token beyond it."""
 
+import ssl
 from ipaddress import ip_address
 
 import grpc
 
 from evalkit.errors import InputError
 from evalkit.replay.access import Access, read_file
+from evalkit.replay.faults import SandboxError
 
 MAX_MESSAGE_BYTES = 16 << 20
 # Both ends state their limit: the default of 4 MiB fails with a confusing number. A proxy from the environment must not
@@ -34,12 +36,76 @@ def open_channel(address: str, access: Access) -> tuple[grpc.Channel, tuple[tupl
                 f"{address}: a token must not leave this machine in plain text; give the server's authority (ca) for TLS"
             )
         return grpc.insecure_channel(address, options=_OPTIONS), metadata
+    check_pem(access)
     credentials = grpc.ssl_channel_credentials(
         read_file(access.ca, "authority"),
         None if access.key is None else read_file(access.key, "key"),
         None if access.cert is None else read_file(access.cert, "certificate"),
     )
     return grpc.secure_channel(address, credentials, options=_OPTIONS), metadata
+
+
+def check_pem(access: Access) -> None:
+    """Read the files as gRPC will; it would take any bytes, and fail at each handshake without saying why.
+
+    Raises:
+        InputError: a file can't be read, holds no PEM, or certificate and key don't belong together.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if access.ca is not None:
+        read_file(access.ca, "authority")
+        try:
+            context.load_verify_locations(access.ca)
+            found = context.cert_store_stats()["x509"]
+        except (ssl.SSLError, ValueError):
+            found = 0
+        if not found:
+            raise InputError(f"{access.ca}: authority: holds no certificate; give a PEM file")
+    if access.cert is not None and access.key is not None:
+        read_file(access.cert, "certificate")
+        read_file(access.key, "key")
+        try:
+            # An encrypted key would otherwise ask for its passphrase on the terminal.
+            context.load_cert_chain(access.cert, access.key, password="")
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or "no PEM certificate and key"
+            raise InputError(
+                f"{access.cert} and {access.key} can't be used together ({reason}); give a PEM certificate and its own key,"
+                " without a passphrase"
+            ) from None
+
+
+def unreachable(address: str, access: Access, timeout_s: float, reason: str) -> Exception:
+    """The error of a server to which no connection came about.
+
+    Args:
+        address: of the server.
+        access: how the client showed itself.
+        timeout_s: how long it tried.
+        reason: what gRPC says of its last attempt; "" if nothing.
+    """
+    last = reason.rpartition("last error: ")[2]
+    if "handshake failed" in last:
+        if "WRONG_VERSION_NUMBER" in last:
+            told = "it speaks no TLS; leave out the authority's file (ca), or ask its operator for TLS"
+        elif "CERTIFICATE_VERIFY_FAILED" in last:
+            told = (
+                "its certificate isn't of the given authority; give the file (ca) of the one that signed it"
+            )
+        else:
+            told = f"the TLS handshake failed ({last}); give the files that belong to this server"
+        return InputError(f"sandbox: {address}: {told}")
+    hint = ""
+    if "Socket closed" in last or "reset" in last.lower():
+        # What a server that wants TLS, or another certificate, does; a crash looks the same.
+        if access.ca is None:
+            hint = "; it hangs up: if it wants TLS, give its authority's file (ca)"
+        elif access.cert is None:
+            hint = "; it hangs up: if it asks for a client certificate, give one with its key"
+        else:
+            hint = "; it hangs up: it may not take this client certificate"
+    told = f" ({last})" if last else ""
+    return SandboxError("UNAVAILABLE", f"no answer from {address} within {timeout_s:g} s{told}{hint}")
 
 
 def _is_loopback(address: str) -> bool:

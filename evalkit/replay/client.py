@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from evalkit.replay.access import Access
-from evalkit.replay.channel import MAX_MESSAGE_BYTES, open_channel
+from evalkit.replay.channel import MAX_MESSAGE_BYTES, open_channel, unreachable
 from evalkit.replay.faults import FaultDetails, FieldViolation, SandboxError, called, fault_of
 from evalkit.replay.replies import (
     Sampling,
@@ -17,6 +17,7 @@ from evalkit.replay.replies import (
     Transcript,
     TranscriptTurn,
     TurnReply,
+    check_text,
     info_from_wire,
     reply_from_wire,
     sampling_to_wire,
@@ -43,6 +44,8 @@ __all__ = [
 ]
 
 _CONTROL_TIMEOUT_S = 10.0
+# To learn why there is no connection.
+_PROBE_TIMEOUT_S = 1.0
 
 
 class TurnStream:
@@ -102,6 +105,7 @@ class SandboxClient:
             InputError: a file of `access` can't be used.
         """
         self.address = address
+        self._access = access
         self._channel, self._metadata = open_channel(address, access)
         self._stub = SandboxStub(self._channel)  # type: ignore[no-untyped-call]
         self.retries = Retries(retry_seed)
@@ -122,14 +126,24 @@ class SandboxClient:
         """Wait for a connection.
 
         Raises:
-            SandboxError: none within `timeout_s`.
+            InputError: the two ends don't agree about TLS: `access` has to change.
+            SandboxError: none within `timeout_s`; the message says what gRPC knows of the reason.
         """
         try:
             grpc.channel_ready_future(self._channel).result(timeout=timeout_s)
         except grpc.FutureTimeoutError:
-            raise SandboxError(
-                "UNAVAILABLE", f"no answer from {self.address} within {timeout_s:g} s"
-            ) from None
+            reason = self._last_failure()
+            if reason is not None:
+                raise unreachable(self.address, self._access, timeout_s, reason) from None
+
+    def _last_failure(self) -> str | None:
+        """What kept the channel from connecting; None if it's connected after all."""
+        # Such a call doesn't wait for a connection, it fails with the last attempt's error. It needs no token.
+        try:
+            self._check_health(_PROBE_TIMEOUT_S)
+        except SandboxError as error:
+            return error.message if error.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED") else None
+        return None
 
     def is_serving(self) -> bool:
         """Whether the health service says SERVING.
@@ -137,10 +151,13 @@ class SandboxClient:
         Raises:
             SandboxError: the server can't be reached.
         """
+        return self._check_health(_CONTROL_TIMEOUT_S)
+
+    def _check_health(self, timeout_s: float) -> bool:
         from grpc_health.v1 import health_pb2, health_pb2_grpc
 
         stub = health_pb2_grpc.HealthStub(self._channel)
-        reply = called(lambda: stub.Check(health_pb2.HealthCheckRequest(), timeout=_CONTROL_TIMEOUT_S))
+        reply = called(lambda: stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout_s))
         return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
 
     def describe(self) -> ServerInfo:
@@ -161,8 +178,10 @@ class SandboxClient:
             system_text: instruction that stands before the conversation.
 
         Raises:
+            InputError: a text can't be sent.
             SandboxError: the call failed, after retries.
         """
+        check_text(session_id=session_id, locale=locale, tenant=tenant, system_text=system_text)
         request = pb.OpenSessionRequest(
             session_id=session_id, locale=locale, tenant=tenant, system_text=system_text
         )
@@ -199,6 +218,7 @@ class SandboxClient:
                 waiting and repeats included. Default: now.
 
         Raises:
+            InputError: a text or a number can't be sent.
             SandboxError: the call failed, after retries.
         """
         start_ns = time.perf_counter_ns() if planned_ns is None else planned_ns
@@ -218,6 +238,9 @@ class SandboxClient:
         """The same for somebody who reads along; one attempt, since text that was shown can't be taken back.
 
         With a `turn_id` the caller may simply call again after a SandboxError.
+
+        Raises:
+            InputError: a text or a number can't be sent.
         """
         return self._stream(session_id, turn_id, user_text, sampling, timeout_s, time.perf_counter_ns())
 
@@ -227,6 +250,7 @@ class SandboxClient:
         Raises:
             SandboxError: the call failed, after retries.
         """
+        check_text(session_id=session_id)
         request = pb.GetSessionRequest(session_id=session_id)
         return transcript_from_wire(self._control(self._stub.GetSession, request))
 
@@ -236,6 +260,7 @@ class SandboxClient:
         Raises:
             SandboxError: the call failed.
         """
+        check_text(session_id=session_id)
         request = pb.CloseSessionRequest(session_id=session_id)
         called(lambda: self._stub.CloseSession(request, timeout=_CONTROL_TIMEOUT_S, metadata=self._metadata))
 
@@ -253,6 +278,7 @@ class SandboxClient:
         timeout_s: float,
         start_ns: int,
     ) -> TurnStream:
+        check_text(session_id=session_id, turn_id=turn_id, user_text=user_text)
         request = pb.TurnRequest(
             session_id=session_id,
             turn_id=turn_id,

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evalkit.backends.base import DECLARED
+from evalkit.errors import InputError
 from evalkit.wire import sandbox_pb2 as pb
 
 
@@ -119,8 +120,33 @@ class Transcript:
     model_digest: str
 
 
+def check_text(**texts: str) -> None:
+    """Check that texts can be sent: gRPC carries UTF-8, which has no lone surrogates (bytes that weren't text).
+
+    Raises:
+        InputError: one can't; the field is named, the text isn't quoted.
+    """
+    for name, text in texts.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InputError(
+                f"{name}: isn't valid Unicode text; send text that was decoded from UTF-8"
+            ) from None
+
+
 def sampling_to_wire(sampling: Sampling) -> pb.Sampling:
-    """How to generate."""
+    """How to generate.
+
+    Raises:
+        InputError: a number that doesn't fit into its field, or a stop string that is no text.
+    """
+    for name, most in (("max_new_tokens", 2**32 - 1), ("top_k", 2**32 - 1), ("seed", 2**64 - 1)):
+        value = getattr(sampling, name)
+        if not 0 <= value <= most:
+            raise InputError(f"sampling.{name}: {value} is out of range; use 0..{most}")
+    for stop in sampling.stop:
+        check_text(**{"sampling.stop": stop})
     return pb.Sampling(
         max_new_tokens=sampling.max_new_tokens,
         temperature=sampling.temperature,

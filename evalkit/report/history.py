@@ -10,7 +10,7 @@ from evalkit.report.charts import Scale
 from evalkit.report.terminal import print_table
 from evalkit.report.text import visible
 from evalkit.runs.history import History, HistoryRun, Series
-from evalkit.runs.registry import MetricEntry
+from evalkit.runs.registry_rows import MetricEntry
 
 _STRIP = 41
 _STYLE_BY_VERDICT = {"PASS": "green", "FAIL": "bold red", "INCONCLUSIVE": "yellow", "NOT JUDGED": "dim"}

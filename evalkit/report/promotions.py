@@ -5,7 +5,7 @@ from typing import Any
 
 from evalkit.report import numbers
 from evalkit.runs.promotion import promotions_shown
-from evalkit.runs.registry import AuditEntry
+from evalkit.runs.registry_rows import AuditEntry
 from evalkit.runs.registry_schema import RegistryUnusableError
 
 

@@ -15,7 +15,7 @@ from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import context_from_plan, read_plan
-from evalkit.runs.registry import AuditEntry
+from evalkit.runs.registry_rows import AuditEntry
 from evalkit.runs.results_io import Results, read_results
 from evalkit.runs.signature import signer
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from evalkit.report import numbers
 from evalkit.report.terminal import print_table
 from evalkit.report.text import visible
-from evalkit.runs.registry import Alias, AuditEntry
+from evalkit.runs.registry_rows import Alias, AuditEntry
 
 
 def print_aliases(aliases: Sequence[Alias]) -> None:

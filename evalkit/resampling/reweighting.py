@@ -19,6 +19,9 @@ Method = Literal["raking", "classifier"]
 # From this p-value on a difference between validation set and target may be chance: weights would only add noise.
 SIGNIFICANCE = 0.01
 
+# Bins of one feature, as in a scenario: more hold too few texts each, and a number of millions fills the memory.
+MOST_BINS = 100
+
 # Texts of either side, below which a classifier can't be fitted and calibrated on folds.
 _LEAST_TO_LEARN = 20
 
@@ -47,7 +50,8 @@ class ReweightingSettings:
         """Raises InputError where a value isn't possible."""
         if self.method not in ("raking", "classifier"):
             raise InputError(f"method: raking or classifier is needed (got {self.method!r})")
-        whole("bins", self.bins, least=2)
+        if whole("bins", self.bins, least=2) > MOST_BINS:
+            raise InputError(f"bins: at most {MOST_BINS} are possible (got {self.bins})")
         number("cap", self.cap, above=1, what="a number above 1, a multiple of the mean,")
         number(
             "min_effective",
@@ -158,6 +162,8 @@ def reweight_to(
         counts: of the target's texts in these bins.
         validation, clusters, settings, seed, size: see `reweight`.
     """
+    if size is not None:
+        whole("size", size, least=1)
     names = bins.names
     codes, target_codes = bins.codes(validation), counts.codes()
     cells, target_cells = bins.cells(codes), bins.cells(target_codes)

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from evalkit.errors import InputError
-from evalkit.runs.registry import MetricEntry, Registry, RunEntry, VerdictEntry
+from evalkit.runs.registry import Registry
+from evalkit.runs.registry_rows import MetricEntry, RunEntry, VerdictEntry
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from evalkit.gate.policy import load_policy, policy_digest
 from evalkit.gate.verdict import read_verdict
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import read_plan
-from evalkit.runs.registry import Alias, AuditEntry, Registry
+from evalkit.runs.registry import Registry
+from evalkit.runs.registry_rows import Alias, AuditEntry
 from evalkit.runs.seal import seal_digest
 from evalkit.runs.verify import verify
 from evalkit.scenario.loader import load_scenario

@@ -6,7 +6,8 @@ from evalkit.gate.verdict import Verdict, read_verdict
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import Reader
 from evalkit.runs.plan import read_plan
-from evalkit.runs.registry import Registry, RunEntry, VerdictEntry
+from evalkit.runs.registry import Registry
+from evalkit.runs.registry_rows import RunEntry, VerdictEntry
 from evalkit.runs.results_io import read_results
 from evalkit.runs.seal import seal_digest
 

@@ -49,7 +49,13 @@ class EndpointRef(Strict):
     def _plain_url(self) -> "EndpointRef":
         # A check of the whole, since messages show the value of a single field. The URL stands in plan.json and in
         # reports, so nothing secret may be part of it.
-        parts = urlsplit(self.endpoint)
+        try:
+            parts = urlsplit(self.endpoint)
+            _ = parts.port  # reading it checks it
+        except ValueError:
+            raise ValueError(
+                "endpoint: is no URL; http://HOST:PORT/v1 is needed, the port at most 65535, an IPv6 host in [ ]"
+            ) from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("endpoint: http://HOST/v1 or https://HOST/v1 is needed")
         if parts.username or parts.password or parts.query or parts.fragment:

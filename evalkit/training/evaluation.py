@@ -131,7 +131,8 @@ def with_robustness(
         problem = error.errors(include_url=False)[0]
         # Names of classes in the path are pydantic's own.
         place = ".".join(str(part) for part in problem["loc"] if not str(part)[:1].isupper())
-        raise InputError(f"{place}: {problem['msg'].removeprefix('Value error, ')}") from None
+        reason = problem["msg"].removeprefix("Value error, ")
+        raise InputError(f"{place}: {reason}" if place else reason) from None
     built = [
         build_perturbation(spec, {field: Path(folder) / name for field, name in files_of(spec)})
         for spec in parsed

@@ -3,8 +3,10 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from evalkit.scenario.flow import load_flow
+from evalkit.errors import InputError
+from evalkit.scenario.flow import LoadedFlow, load_flow
 from sandbox.business.batching import Batcher
 from sandbox.business.features import RatedTurn
 from sandbox.business.handover import HandoverRule, turn_failed
@@ -49,9 +51,11 @@ class BusinessFlow:
         """Load flow.yaml and its artefacts.
 
         Raises:
-            InputError: a broken flow.yaml, or an artefact that is missing, damaged or not trusted.
+            InputError: a broken flow.yaml, or an artefact that is missing, damaged or not trusted, or a card that doesn't
+                name the artefact beside it.
         """
         loaded = load_flow(folder)
+        _check_cards(loaded)
         intent, handover, satisfaction = loaded.flow.intent, loaded.flow.handover, loaded.flow.satisfaction
         return cls(
             digest=loaded.digest,
@@ -101,6 +105,17 @@ class BusinessFlow:
         started_ns = time.perf_counter_ns()
         guess = self.satisfaction.predict(turn) if self.satisfaction else None
         return guess, time.perf_counter_ns() - started_ns
+
+
+def _check_cards(loaded: LoadedFlow) -> None:
+    parts: tuple[Literal["intent", "satisfaction"], ...] = ("intent", "satisfaction")
+    for part in parts:
+        card = loaded.model_card(part)
+        if card is not None and not card.get("artefact_sha256"):
+            raise InputError(
+                f"{loaded.path}: the model card of {part} doesn't name its artefact (artefact_sha256 is missing), so it may"
+                f" be another's; train the artefact again with `sandbox fit {part}`, or remove the card"
+            )
 
 
 class BatchedFlow:

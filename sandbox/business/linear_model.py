@@ -10,6 +10,7 @@ and the probabilities may add up to less than 1.
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,8 @@ class LinearTextModel:
         counts = [self._counts(item) for item in items]
         lengths = [len(count) for count in counts]
         total = sum(lengths)
-        rows = np.fromiter((column for count in counts for column in count), np.int32, total)
-        values = np.fromiter((number for count in counts for number in count.values()), np.float64, total)
+        rows = np.fromiter(chain.from_iterable(counts), np.int32, total)
+        values = np.fromiter(chain.from_iterable(count.values() for count in counts), np.float64, total)
         if self.binary:
             values[:] = 1.0
         if self.sublinear:
@@ -124,11 +125,10 @@ class LinearTextModel:
         scores = sparse @ self.weights + self.bias
         return softmax(scores, none_of_these=self.none_of_these)
 
-    def _counts(self, item: Any) -> "Counter[int]":
-        columns = self.columns
-        return Counter(
-            column for feature in self.features(item) if (column := columns.get(feature)) is not None
-        )
+    def _counts(self, item: Any) -> "Counter[int | None]":
+        counts = Counter(map(self.columns.get, self.features(item)))
+        del counts[None]  # features that the model doesn't know
+        return counts
 
 
 def load_linear_model(

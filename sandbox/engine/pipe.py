@@ -30,6 +30,29 @@ def decode(body: bytes) -> Message:
     return message
 
 
+class FrameSplitter:
+    """Takes a byte stream apart into messages, whatever pieces it arrives in."""
+
+    def __init__(self) -> None:
+        """Begin with nothing read."""
+        self._rest = b""
+
+    def messages(self, data: bytes) -> list[Message]:
+        """The messages that are complete with these bytes, in order."""
+        data = self._rest + data if self._rest else data
+        found: list[Message] = []
+        at = 0
+        while len(data) - at >= HEADER_BYTES:
+            (length,) = _LENGTH.unpack_from(data, at)
+            end = at + HEADER_BYTES + length
+            if end > len(data):
+                break
+            found.append(decode(data[at + HEADER_BYTES : end]))
+            at = end
+        self._rest = data[at:]
+        return found
+
+
 class ChildPipe:
     """The child's end: blocking reads on stdin, writes on what was stdout."""
 

@@ -87,8 +87,10 @@ async def find_dialect(endpoint: ChatEndpoint) -> Dialect:
         except (BrokenStreamError, StreamedError) as error:
             raise InputError(f"{endpoint.url}: no streamed chat completion: {error}") from None
         except (EndpointRefusalError, EndpointDownError, CapacityError, EngineUnavailableError) as error:
+            # There is no turn yet that could be sent again.
+            told = str(error).partition("; the turn left no trace")[0]
             raise InputError(
-                f"{endpoint.url}: {error}; start the server, or correct --endpoint, --model or the API key"
+                f"{endpoint.url}: {told}; start the server, or correct --endpoint, --model or the API key"
             ) from None
     raise InputError(f"{endpoint.url}: {refusal}; --engine openai needs chat completions with streaming")
 

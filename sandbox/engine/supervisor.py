@@ -14,12 +14,11 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
-from dataclasses import asdict
 from pathlib import Path
 
 from evalkit.errors import EvalkitError, InputError
 from sandbox.domain import FinishReason
-from sandbox.engine.pipe import HEADER_BYTES, Message, body_length, decode, frame
+from sandbox.engine.pipe import HEADER_BYTES, FrameSplitter, Message, body_length, decode, frame
 from sandbox.engine.requests import EngineLoad, GenerationEnd, GenerationPiece, GenerationRequest
 from sandbox.engine.step_model import EngineName
 from sandbox.errors import CapacityError, EngineUnavailableError
@@ -31,6 +30,7 @@ _MAX_BACK_OFF_S = 10.0
 # A turn that finds the engine restarting waits for it, at most this long.
 _PATIENCE_S = 20.0
 _NO_LOAD: Message = {"running": 0, "waiting": 0, "kv_used": 0}
+_READ_BYTES = 65536
 # An engine that ran for so long before it died starts the back-off anew.
 _STABLE_S = 30.0
 
@@ -137,7 +137,7 @@ class EngineSupervisor:
                 "tenant": request.tenant,
                 "shared": request.shared_tokens,
                 "prompt": request.prompt_ids,
-                "sampling": asdict(request.sampling),
+                "sampling": request.sampling,
             }
         )
         try:
@@ -163,8 +163,11 @@ class EngineSupervisor:
         )
 
     async def _wait_until_ready(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._settled.wait(), _PATIENCE_S)
+        if not self._settled.is_set():  # waiting for what is so already would cost a task and a timer
+            # Not wait_for: Python 3.11's loses a cancel that comes in the step in which the wait ends.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._settled.wait()
         if self.state is not EngineState.READY:
             raise self._unavailable()
 
@@ -240,7 +243,7 @@ class EngineSupervisor:
         back_off_s = _FIRST_BACK_OFF_S
         while True:
             ready_s = time.monotonic()
-            while (message := await _read(process)) is not None:
+            async for message in _messages(process):
                 self._deliver(message)
             self.pid = None
             self._load = _NO_LOAD
@@ -314,6 +317,16 @@ async def _read(process: Process) -> Message | None:
         return decode(await process.stdout.readexactly(body_length(header)))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None
+
+
+async def _messages(process: Process) -> AsyncIterator[Message]:
+    """What the engine says until it ends; all that lies in the pipe is taken at once."""
+    assert process.stdout is not None
+    frames = FrameSplitter()
+    with contextlib.suppress(ConnectionError):
+        while data := await process.stdout.read(_READ_BYTES):
+            for message in frames.messages(data):
+                yield message
 
 
 async def _kill(process: Process) -> None:

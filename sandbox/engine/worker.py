@@ -31,6 +31,10 @@ def main() -> None:
     except EvalkitError as error:
         pipe.write({"event": "failed", "message": str(error), "exit_code": int(error.exit_code)})
         raise SystemExit(int(ExitCode.INPUT)) from None
+    except MemoryError:
+        told = f"no memory for the model and {start['kv_bytes'] >> 20} MiB of cache; give a smaller --kv-mib"
+        pipe.write({"event": "failed", "message": told, "exit_code": int(ExitCode.INPUT)})
+        raise SystemExit(int(ExitCode.INPUT)) from None
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     threading.Thread(target=_read_until_the_server_is_gone, args=(pipe, inbox), daemon=True).start()
     pipe.write({"event": "ready", "engine": engine})

@@ -176,6 +176,8 @@ def test_d9_an_overflowed_duration_is_cut_at_the_next_task(tmp_path):
     events = [kernel(f"MatMul-op{n}", n * 100, 31_000 if n == 3 else 50) for n in range(10)]
     analysis = analyse(write_trace(tmp_path / "trace_view.json", events))
     assert count(analysis, "overlap_on_track") == 1
+    # Time that is taken away is said to be, on stderr too.
+    assert any("overlap_on_track, 1 cut: " in line for line in analysis.recording.quarantine.lines())
     assert intervals.total(analysis.ranks[0].computing) == 9 * 50_000 + 100_000
 
 

@@ -60,6 +60,12 @@ class SandboxProcess:
         """One streamed turn, as the call object."""
         return self.stub.StreamTurn(turn_request(session, text, turn_id, **sampling), timeout=timeout)
 
+    def begin(self, session: str, text: str, turn_id: str = "", **sampling: object):  # type: ignore[no-untyped-def]
+        """`stream`, and a round trip after it: calls that are sent at the same moment may overtake each other."""
+        running = self.stream(session, text, turn_id, **sampling)
+        self.status()
+        return running
+
     def status(self, service: str = SERVICE) -> int:
         """What health says."""
         return int(self.health.Check(health_pb2.HealthCheckRequest(service=service), timeout=5).status)

@@ -20,6 +20,7 @@ import grpc
 import pytest
 from rich.console import Console
 
+from evalkit.replay.client import SandboxClient, SandboxError
 from sandbox.chat_screen import StreamedText, shown
 from tests.support.fake_sandbox import Answer, FakeSandbox, FakeSession, RefusalError, serve
 
@@ -73,10 +74,10 @@ class Terminal:
         self.raw = ""
         self.text = ""
 
-    def type(self, text: str) -> None:
+    def type(self, text: str | bytes) -> None:
         """Press keys; a moment after the prompt, as people do: line editing begins just after it stands there."""
         time.sleep(0.2)
-        os.write(self._ours, text.encode())
+        os.write(self._ours, text if isinstance(text, bytes) else text.encode())
 
     def until(self, expected: str, seconds: float = 30.0) -> str:
         """Wait for a text; what came before and with it is taken off."""
@@ -164,6 +165,43 @@ def test_what_was_said_wrongly_ends_a_pipe_with_exit_code_2(sandbox: tuple[FakeS
     done = piped(sandbox[1], "bad\nhello\n")
     assert (done.returncode, done.stderr) == (2, "error: sandbox: user_text: too long\n")
     assert "You said" not in done.stdout
+
+
+def test_what_isnt_utf8_in_a_pipe_is_exit_code_2_and_names_the_line(sandbox: tuple[FakeSandbox, str]) -> None:
+    for locale in ("C.UTF-8", "C"):
+        done = subprocess.run(
+            command(sandbox[1]),
+            input="\ufeffhello\n您好\n".encode() + b"x\xff\n",
+            capture_output=True,
+            timeout=60,
+            env={**os.environ, "LC_ALL": locale},
+        )
+        assert done.returncode == 2
+        assert done.stderr == b"error: input line 3: isn't UTF-8 text; convert the input to UTF-8\n"
+        assert "You said: hello" in done.stdout.decode() and "You said: 您好" in done.stdout.decode()
+
+
+def test_options_that_arent_utf8_are_named(sandbox: tuple[FakeSandbox, str]) -> None:
+    for option in ("--system", "--tenant", "--stop"):
+        arguments = [*(each.encode() for each in command(sandbox[1])), option.encode(), b"x\xff"]
+        done = subprocess.run(arguments, input=b"", capture_output=True, timeout=60)
+        assert done.returncode == 2 and done.stderr.count(b"\n") == 1
+        assert f"error: {option}: isn't valid Unicode text".encode() in done.stderr
+
+
+def test_an_unknown_token_is_the_callers_mistake(
+    sandbox: tuple[FakeSandbox, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from evalkit.console import run
+    from sandbox.cli import cli
+
+    def refuse(client: SandboxClient) -> None:
+        raise SandboxError("UNAUTHENTICATED", "the token isn't known here")
+
+    monkeypatch.setattr(SandboxClient, "describe", refuse)
+    with pytest.raises(SystemExit) as ended:
+        run(cli, ["chat", sandbox[1]])
+    assert ended.value.code == 2 and "--token-file" in capsys.readouterr().err
 
 
 def test_a_turn_after_the_hand_over_ends_a_pipe_with_exit_code_4(sandbox: tuple[FakeSandbox, str]) -> None:
@@ -274,6 +312,21 @@ def test_on_a_terminal_problems_are_shown_and_the_talk_goes_on(sandbox: tuple[Fa
         screen.type("\x04")
         assert screen.ended() == 0
     assert len(served.sessions) == 2 and sorted(served.closed) == sorted(served.sessions)
+
+
+def test_on_a_terminal_a_line_that_isnt_utf8_is_told_and_the_talk_goes_on(
+    sandbox: tuple[FakeSandbox, str],
+) -> None:
+    with terminal(command(sandbox[1])) as screen:
+        screen.until("you ▸ ")
+        screen.type(b"x\xff\n")
+        screen.until("isn't UTF-8 text and wasn't sent")
+        screen.until("you ▸ ")
+        screen.type("hello\n")
+        screen.until("bot ▸ You said: hello")
+        screen.until("you ▸ ")
+        screen.type("\x04")
+        assert screen.ended() == 0
 
 
 def laid_out(text: str, width: int = 20, indent: int = 6) -> list[str]:

@@ -129,8 +129,32 @@ def test_s14_a_turn_that_died_leaves_no_trace_and_can_be_sent_again(tiny_bundle:
     assert len(session.turns) == 1
 
 
+def test_s14_an_id_is_repeated_only_for_what_was_asked_under_it(tiny_bundle: Path) -> None:
+    bench = Bench(tiny_bundle, [[50]])
+    session = bench.store.open("", "", "", "")
+    reply = bench.turn(session, "hello", "t1")
+    assert bench.turn(session, "hello", "t1") is reply
+    with pytest.raises(InvalidRequestError, match=r"'t1' was answered .* another user_text") as error:
+        bench.turn(session, "goodbye", "t1")
+    assert error.value.field == "turn_id"
+    assert len(session.turns) == len(bench.engine.prompts) == 1
+    bench.store.close(session)
+    assert bench.turn(session, "hello", "t1") is reply
+
+
 def test_closing_releases_the_cache(tiny_bundle: Path) -> None:
     bench = Bench(tiny_bundle, [])
     session = bench.store.open("", "", "", "")
     bench.store.close(session)
     assert bench.engine.released == [session.cache_key]
+
+
+def test_a_remembered_rendering_holds_nothing_of_what_was_said(tiny_bundle: Path) -> None:
+    tokenizer = load_bundle(tiny_bundle).tokenizer
+    renderer = ChatRenderer(tokenizer)
+    for said in ("hello", "my card", "您好", "hello"):
+        fresh = ChatRenderer(tokenizer)
+        assert renderer.opening("be kind", said) == fresh.opening("be kind", said)
+        assert renderer.opening(None, said) == fresh.opening(None, said)
+        assert renderer.next_turn([7, END], said) == fresh.next_turn([7, END], said)
+        assert renderer.next_turn([7], said) == fresh.next_turn([7], said)

@@ -5,8 +5,10 @@ import gc
 import json
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from evalkit.wire import sandbox_pb2 as wire
@@ -102,3 +104,37 @@ def test_conversations_are_logged_only_on_request(
         if entry.__dict__["fields"]["method"].endswith("/Turn")
     ]
     assert (SAID in line, "reply reply" in line) == (log_text, log_text)
+
+
+def test_every_call_of_a_session_names_it_and_a_made_turn_id_is_told(
+    tiny_bundle: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "sandbox")
+    reply = wire.TurnReply()
+
+    async def test() -> None:
+        async with served(tiny_bundle, PacedEngine()) as stub:
+            await stub.OpenSession(wire.OpenSessionRequest(session_id="mine"))
+            reply.CopyFrom(await stub.Turn(turn_request("mine", "hello")))
+            await stub.GetSession(wire.GetSessionRequest(session_id="mine"))
+            await stub.CloseSession(wire.CloseSessionRequest(session_id="mine"))
+            for call in (
+                partial(stub.OpenSession, wire.OpenSessionRequest(session_id="mine")),
+                partial(stub.GetSession, wire.GetSessionRequest(session_id="nobody's")),
+                partial(stub.CloseSession, wire.CloseSessionRequest(session_id="nobody's")),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await call()
+
+    on_a_loop(test)
+    lines = [entry.__dict__["fields"] for entry in caplog.records if hasattr(entry, "fields")]
+    assert [(line["method"].rpartition("/")[2], line["session_id"]) for line in lines] == [
+        ("OpenSession", "mine"),
+        ("Turn", "mine"),
+        ("GetSession", "mine"),
+        ("CloseSession", "mine"),
+        ("OpenSession", "mine"),
+        ("GetSession", "nobody's"),
+        ("CloseSession", "nobody's"),
+    ]
+    assert lines[1]["turn_id"] == reply.turn_id != ""

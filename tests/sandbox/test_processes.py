@@ -74,7 +74,7 @@ def test_sigterm_lets_the_running_turn_finish(tiny_bundle: Path, tmp_path: Path)
         watch = server.health.Watch(health_pb2.HealthCheckRequest(service=""))
         assert next(watch).status == SERVING
         with server.frozen_engine():
-            running = server.stream(session, "hello", max_new_tokens=128)
+            running = server.begin(session, "hello", max_new_tokens=128)
             assert status_of(lambda: server.turn(session, "hi")) is grpc.StatusCode.ABORTED
             server.process.send_signal(signal.SIGTERM)
             assert next(watch).status == NOT_SERVING
@@ -88,7 +88,7 @@ def test_sigterm_without_grace_cuts_the_turn_and_exits_0(tiny_bundle: Path, tmp_
     with serving(tiny_bundle, tmp_path, "--grace-s", "0") as server:
         session = server.open()
         freeze(server.engine_pid())
-        running = server.stream(session, "hello", max_new_tokens=128)
+        running = server.begin(session, "hello", max_new_tokens=128)
         assert status_of(lambda: server.turn(session, "hi")) is grpc.StatusCode.ABORTED
         assert server.stop() == 0
         assert status_of(lambda: list(running)) is grpc.StatusCode.UNAVAILABLE
@@ -113,11 +113,11 @@ def test_a_full_server_makes_room_among_idle_sessions_only(tiny_bundle: Path, tm
     with serving(tiny_bundle, tmp_path, "--max-sessions", "2") as server:
         busy, idle = server.open(), server.open()
         with server.frozen_engine():
-            running = server.stream(busy, "hello", max_new_tokens=128)
+            running = server.begin(busy, "hello", max_new_tokens=128)
             assert status_of(lambda: server.turn(busy, "hi")) is grpc.StatusCode.ABORTED
             third = server.open()
             assert status_of(lambda: server.turn(idle, "hello")) is grpc.StatusCode.NOT_FOUND
-            also_running = server.stream(third, "hello", max_new_tokens=128)
+            also_running = server.begin(third, "hello", max_new_tokens=128)
             assert status_of(lambda: server.turn(third, "hi")) is grpc.StatusCode.ABORTED
             assert status_of(server.open) is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert list(running)[-1].HasField("reply")

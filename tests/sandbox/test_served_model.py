@@ -147,6 +147,11 @@ NONE: dict[str, Any] = dict.fromkeys(REMOTE)
         (None, "openai", {**REMOTE, "endpoint": "ftp://x"}, "http://HOST/v1"),
         (None, "openai", {**REMOTE, "endpoint": "http://user:secret@x/v1"}, "no user, password"),
         (None, "openai", {**REMOTE, "declare": "two words"}, "--declare: "),
+        (None, "openai", {**REMOTE, "declare": "d\nx"}, "--declare: isn't a name"),
+        (None, "openai", {**REMOTE, "model": ""}, "--model: is empty"),
+        (None, "openai", {**REMOTE, "endpoint": "http://[::1/v1"}, "--endpoint: is no URL"),
+        (None, "openai", {**REMOTE, "endpoint": "http://x:99999/v1"}, "--endpoint: is no URL"),
+        (None, "openai", {**REMOTE, "endpoint": "http://x/v1?key=secret"}, "with --api-key-env"),
         (None, "openai", {**REMOTE, "api_key_env": "a-b"}, "--api-key-env: "),
     ],
 )

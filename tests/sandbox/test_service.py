@@ -1,6 +1,7 @@
 """The service's statuses and replies, on the real server process."""
 
 import threading
+from functools import partial
 from typing import Any
 
 import grpc
@@ -167,7 +168,7 @@ def test_turns_without_an_id_are_never_taken_for_one_another(server: SandboxProc
 def test_a_second_turn_at_the_same_time_is_aborted(server: SandboxProcess) -> None:
     session = server.open()
     with server.frozen_engine():
-        running = server.stream(session, "hello", "t1", max_new_tokens=128)
+        running = server.begin(session, "hello", "t1", max_new_tokens=128)
         assert status_of(lambda: server.turn(session, "me too", "t2")) is grpc.StatusCode.ABORTED
         assert status_of(lambda: server.turn(session, "hello", "t1")) is grpc.StatusCode.ABORTED
         close = wire.CloseSessionRequest(session_id=session)
@@ -216,6 +217,21 @@ def test_a_cancelled_turn_frees_the_session_and_leaves_no_trace(
     assert eventually(free, 5)
     assert retry[0].turn_index == 0
     assert list(retry[0].token_ids) == list(server.turn(server.open(), "hello").token_ids)
+
+
+def test_s20_turns_cancelled_on_arrival_are_never_stored(server: SandboxProcess) -> None:
+    sessions = [server.open() for _ in range(30)]
+    for session in sessions:
+        server.stub.Turn.future(turn_request(session, "x", "t", max_new_tokens=128)).cancel()
+    for session in sessions:
+        close = wire.CloseSessionRequest(session_id=session)
+        # Until the cancel has reached the engine the session is busy.
+        assert eventually(partial(_closes, server, close))
+        assert not server.stub.GetSession(wire.GetSessionRequest(session_id=session)).turns
+
+
+def _closes(server: SandboxProcess, close: wire.CloseSessionRequest) -> bool:
+    return status_of(lambda: server.stub.CloseSession(close)) is grpc.StatusCode.OK
 
 
 def test_a_deadline_ends_the_turn_and_frees_the_session(server: SandboxProcess) -> None:

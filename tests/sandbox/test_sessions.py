@@ -139,3 +139,34 @@ def test_s15_one_tenants_sessions_dont_push_out_anothers() -> None:
     assert bench.store.find("kept", "b") is kept
     assert [bench.store.find(str(number), "a").session_id for number in (17, 18, 19)] == ["17", "18", "19"]
     assert len(bench.store) == 4
+
+
+def test_s15_nobody_loses_a_session_to_a_tenant_that_holds_as_many() -> None:
+    """A tenant at its share gives up its own, even where another's is the longest untouched."""
+    bench = Bench(max_sessions=2)
+    kept = bench.store.open("kept", "a", "", "", "a")
+    for number in range(5):
+        bench.store.open(str(number), "b", "", "", "b")
+    assert bench.store.find("kept", "a") is kept
+    assert bench.store.find("4", "b").state is SessionState.OPEN
+
+
+def test_s15_a_tenant_that_holds_fewer_gets_its_place() -> None:
+    bench = Bench(max_sessions=3)
+    first = [bench.store.open(str(number), "a", "", "", "a") for number in range(3)]
+    bench.store.open("new", "b", "", "", "b")
+    assert bench.released == [first[0].cache_key]
+    # Two and one now: a second one of b would leave a with fewer, so b's own goes.
+    bench.store.open("newer", "b", "", "", "b")
+    assert [bench.store.find(str(number), "a") for number in (1, 2)] == first[1:]
+    with pytest.raises(UnknownSessionError):
+        bench.store.find("new", "b")
+
+
+def test_s15_turns_in_flight_dont_push_out_the_idle_session_of_another_tenant() -> None:
+    bench = Bench(max_sessions=2)
+    kept = bench.store.open("kept", "a", "", "", "a")
+    busy = bench.store.open("busy", "b", "", "", "b")
+    with busy.lock(), pytest.raises(CapacityError, match="2 places"):
+        bench.store.open("more", "b", "", "", "b")
+    assert bench.store.find("kept", "a") is kept

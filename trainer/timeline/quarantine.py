@@ -17,7 +17,10 @@ KINDS: dict[str, tuple[str, str]] = {
     "crossed_end": ("kept", "an E event that closed another B than the most recent one, matched by its name"),
     "out_of_window": ("dropped", "a time stamp far from all others"),
     "duplicate": ("dropped", "the same event in two files"),
-    "overlap_on_track": ("kept", "an event that begins before the one before it on its track has ended"),
+    "overlap_on_track": (
+        "cut",
+        "a task of a device stream that was still running when the next one began; it ends there",
+    ),
     "child_after_parent": ("kept", "a nested event that ends after the event around it"),
     "device_before_launch": ("kept", "a device task that starts before its launch on the host"),
     "launch_without_kernel": ("kept", "a launch on the host whose device task isn't in the trace"),

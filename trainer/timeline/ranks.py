@@ -36,7 +36,9 @@ def read_rank_map(path: Path | str) -> RankMap:
     require_regular(path)
     source = YamlSource(path)
     for pattern, rank in source.value.items():
-        if not isinstance(pattern, str) or not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
+        if not isinstance(pattern, str):
+            raise InputError(f"{path}: {pattern!r} is no file pattern; write it in quotes")
+        if not isinstance(rank, int) or isinstance(rank, bool) or rank < 0:
             raise InputError(f"{path}: {pattern}: {rank!r} is no rank; a whole number from 0 is needed")
         if rank >= MOST_RANKS:
             raise InputError(f"{path}: {pattern}: a rank beyond the limit; the highest is {MOST_RANKS - 1}")

@@ -109,6 +109,18 @@ def test_probabilities_are_refused():
         )
 
 
+def test_logits_that_are_no_tensor_are_refused():
+    with pytest.raises(
+        InputError, match="give a ndarray instead of a MindSpore tensor; give logits=FUNCTION"
+    ):
+        CheckpointBackend(
+            random_model(SPEC),
+            vocab_size=10,
+            max_length=24,
+            logits=lambda network, ids, places, segments: network(ids, places, segments).asnumpy(),
+        )
+
+
 def test_the_digest_follows_the_weights():
     from mindspore import Tensor
 

@@ -1,6 +1,8 @@
 """Policies: their digest, and the mistakes that are found before anything runs."""
 
+import json
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -189,3 +191,28 @@ def test_a_file_is_checked_against_what_is_declared(tmp_path: Path) -> None:
         InputError, match=r"policy.yaml:4: rules.1.metric: the scenario doesn't declare own/losses"
     ):
         load_policy(path, DECLARED)
+
+
+class _Dated(Policy):
+    """A policy as it might grow: with fields whose values JSON doesn't know."""
+
+    since: date
+    owners: tuple[str, ...]
+
+
+def test_the_embedded_policy_holds_json_values_only() -> None:
+    """Whatever fields it gets: the verdict is JSON, and its reader must find what the digest was made of."""
+    rules = [{"metric": "perplexity/token", "max": 60}]
+    grown = _Dated.model_validate({"rules": rules, "since": date(2026, 11, 30), "owners": ("risk", "ml")})
+    resolved = resolve_policy(grown)
+    assert json.loads(json.dumps(resolved)) == resolved
+    assert (resolved["since"], resolved["owners"]) == ("2026-11-30", ["risk", "ml"])
+
+
+def test_at_most_three_names_are_offered() -> None:
+    spec = spec_for("perplexity/token")
+    declared = {
+        name: replace(spec, name=name) for name in ("own/loss1", "own/loss2", "own/loss3", "own/loss4")
+    }
+    found = rule_problem(Rule.model_validate({"metric": "own/loss", "max": 1}), declared)
+    assert found is not None and found[1].count("own/loss") == 4

@@ -411,3 +411,10 @@ def test_unrated_predictions(data: str | None, learnt: str) -> None:
     assert decided([found], {**rule, "severity": "warn"}).outcome == "PASS"
     rated = replace(found, details={"predictor_data": "rated"})
     assert decided([rated], rule).outcome == "PASS"
+
+
+def test_a_rule_shows_the_unit_that_was_measured() -> None:
+    """Which may be another than the declared one (a business figure), for one model as for a change."""
+    assert decided([replace(FINE, unit="words a text")], MAX).unit == "words a text"
+    own = replace(FINE, name="business/loss", unit="€")
+    assert decided([own], {"metric": "business/loss", "max": 60}).unit == "€"

@@ -1,11 +1,12 @@
 """The gRPC client: domain types at the edge, retries only where safe, times from the planned start."""
 
 import time
+from typing import Any
 
 import grpc
 import pytest
 
-from evalkit.errors import ExitCode
+from evalkit.errors import ExitCode, InputError
 from evalkit.replay.client import Sampling, SandboxClient, SandboxError
 from evalkit.wire import sandbox_pb2 as pb
 from tests.support.fake_sandbox import Answer, FakeSandbox, FakeSession, RefusalError, serve
@@ -100,6 +101,37 @@ def test_a_session_id_that_others_hold_is_refused() -> None:
             client.open("s", "en")
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"user_text": "x\udcff"}, "user_text: isn't valid Unicode"),
+        ({"turn_id": "\ud800"}, "turn_id: isn't valid Unicode"),
+        ({"session_id": "\ud800"}, "session_id: isn't valid Unicode"),
+        ({"sampling": Sampling(-1)}, "sampling.max_new_tokens: -1 is out of range"),
+        ({"sampling": Sampling(2**32)}, "sampling.max_new_tokens: 4294967296 is out of range"),
+        ({"sampling": Sampling(8, seed=-1)}, "sampling.seed: -1 is out of range"),
+        ({"sampling": Sampling(8, seed=2**64)}, "sampling.seed"),
+        ({"sampling": Sampling(8, top_k=-1)}, "sampling.top_k"),
+        ({"sampling": Sampling(8, stop=("\udcff",))}, "sampling.stop: isn't valid Unicode"),
+    ],
+)
+def test_what_cannot_be_sent_is_named(fields: dict[str, Any], message: str) -> None:
+    turn = {"session_id": "s", "turn_id": "t", "user_text": "hi", "sampling": SAMPLING} | fields
+    with SandboxClient("127.0.0.1:1") as client:
+        for say in (client.turn, client.stream_turn):
+            with pytest.raises(InputError, match=message):
+                say(**turn, timeout_s=1)
+
+
+def test_a_session_whose_texts_cannot_be_sent_is_named() -> None:
+    with SandboxClient("127.0.0.1:1") as client:
+        with pytest.raises(InputError, match="system_text: isn't valid Unicode"):
+            client.open("s", "en", system_text="x\udcff")
+        for call in (client.transcript, client.close):
+            with pytest.raises(InputError, match="session_id: isn't valid Unicode"):
+                call("\ud800")
+
+
 def test_nobody_there() -> None:
     with (
         SandboxClient("127.0.0.1:1") as client,
@@ -161,7 +193,7 @@ def test_text_streams_and_the_reply_follows() -> None:
             list(client.stream_turn("s", "t0", "hello", SAMPLING, timeout_s=5))
         stream = client.stream_turn("s", "t0", "hello", SAMPLING, timeout_s=5)
         assert stream.reply is None
-        assert list(stream) == ["you said hello"]
+        assert list(stream) == ["you", " said", " hello"]
     assert stream.reply is not None and stream.reply.text == "you said hello"
 
 

@@ -11,7 +11,7 @@ from evalkit.metrics.result import MetricResult
 from evalkit.metrics.robustness_specs import robustness_spec
 from evalkit.report.source import ReportSource, load_source
 from evalkit.runs.evidence import Evidence
-from evalkit.runs.registry import AuditEntry
+from evalkit.runs.registry_rows import AuditEntry
 from tests.evalkit import fake_run
 
 RULES: list[dict[str, Any]] = [

@@ -6,7 +6,7 @@ import pytest
 
 from evalkit.report.history import history_svg, print_runs, print_series
 from evalkit.runs.history import History, HistoryRun, Series
-from evalkit.runs.registry import MetricEntry, RunEntry, VerdictEntry
+from evalkit.runs.registry_rows import MetricEntry, RunEntry, VerdictEntry
 
 SVG = "{http://www.w3.org/2000/svg}"
 

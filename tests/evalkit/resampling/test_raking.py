@@ -268,3 +268,12 @@ def test_settings_that_make_no_sense_are_refused(fields, message):
 
 def test_total_variation():
     assert total_variation(np.array([0.5, 0.5]), np.array([1.0, 0.0])) == 0.5
+
+
+def test_settings_out_of_range_are_refused_before_anything_is_computed():
+    with pytest.raises(InputError, match="bins: at most 100 are possible"):
+        ReweightingSettings(bins=10**9)
+    validation = two_features(1, 100, 12, 0.4)
+    for size in (0, -1, 1.5):
+        with pytest.raises(InputError, match="size: a whole number from 1 on"):
+            reweight(("length", "density"), validation, validation, size=size)

@@ -8,7 +8,8 @@ from evalkit.home import evalkit_home
 from evalkit.runs.judging import judge_run, plan_facts
 from evalkit.runs.looks import next_look
 from evalkit.runs.plan import read_plan
-from evalkit.runs.registry import Registry, RunEntry, VerdictEntry
+from evalkit.runs.registry import Registry
+from evalkit.runs.registry_rows import RunEntry, VerdictEntry
 from evalkit.runs.registry_schema import registry_file
 from tests.evalkit.fake_run import EVIDENCE_ONE, random_evidence, results, write_run
 

@@ -10,7 +10,8 @@ from evalkit.report import write_reports
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.judging import judge_run, store_verdict
 from evalkit.runs.promotion import Promotion, PromotionRefusedError, bind_alias, promote, promoted_bundle
-from evalkit.runs.registry import Alias, AuditEntry, Registry, account
+from evalkit.runs.registry import Registry, account
+from evalkit.runs.registry_rows import Alias, AuditEntry
 from evalkit.runs.seal import read_seal_content
 from tests.evalkit.fake_run import policy
 from tests.support.promotable import FAILING, PASSING, Shop, digest_of, make_shop

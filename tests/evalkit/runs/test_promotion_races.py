@@ -14,7 +14,8 @@ import pytest
 
 from evalkit.runs.promotion import bind_alias, promote
 from evalkit.runs.recording import record_run
-from evalkit.runs.registry import AuditEntry, Registry
+from evalkit.runs.registry import Registry
+from evalkit.runs.registry_rows import AuditEntry
 from evalkit.runs.registry_schema import registry_file
 from tests.support.promotable import Shop, digest_of, make_shop
 

@@ -37,7 +37,7 @@ def test_each_evaluation_measures_the_perturbed_texts_too(check):
     [
         ({"perturb": "typo"}, r"robustness\.1: unknown perturbation 'typo'; did you mean typos"),
         ({"perturb": "typos", "name": "a", "rate": 2.0}, r"robustness\.1\.rate: .*less than or equal"),
-        ({"perturb": "typos"}, r"robustness names 'typos' twice"),
+        ({"perturb": "typos"}, r"^robustness names 'typos' twice"),
         ({"perturb": "mix", "data": "gone.jsonl"}, r"gone\.jsonl"),
         ("typos", r"robustness\.1: name a perturbation"),
     ],

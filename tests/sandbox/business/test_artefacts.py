@@ -122,6 +122,27 @@ def swapped(flow_folder: Path, folder: Path, content: bytes) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("part", ["intent", "satisfaction"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{}", "artefact_sha256 is missing"),
+        ('{"artefact_sha256": null}', "artefact_sha256 is missing"),
+        ('{"artefact_sha256": "00"}', "describes another artefact"),
+        ("[]", "a JSON object is needed"),
+    ],
+)
+def test_a_card_that_isnt_of_its_artefact_isnt_served(
+    flow_folder: Path, tmp_path: Path, part: str, content: str, message: str
+) -> None:
+    folder = tmp_path / "flow"
+    shutil.copytree(flow_folder, folder)
+    (folder / f"{part}.card.json").write_text(content)
+    with pytest.raises(InputError, match=message) as error:
+        BusinessFlow.load(folder)
+    assert part in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -114,3 +114,19 @@ def test_a_budget_below_one_session_is_refused_at_the_start(tiny_bundle: Path) -
             await engine.close()
 
     asyncio.run(scenario())
+
+
+def test_a_cancel_in_the_step_that_ends_the_wait_for_the_engine_isnt_lost(tiny_bundle: Path) -> None:
+    """Python 3.11's wait_for swallows such a cancel: the turn would run to its end and be stored."""
+
+    async def scenario() -> None:
+        engine = EngineSupervisor(tiny_bundle, 4 << 20, lambda _state: None)
+        turn = asyncio.create_task(answer(engine, request(1)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await engine.close()  # sets the event that the turn waits for
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+
+    asyncio.run(scenario())

@@ -166,7 +166,7 @@ def test_s13_two_clients_on_one_session(faulted: SandboxProcess, expected: list[
     """The second is ABORTED; a close meanwhile too; the first is none the worse for it."""
     session = faulted.open()
     with faulted.frozen_engine(), grpc.insecure_channel(faulted.address) as channel:
-        running = faulted.stream(session, "hello", "t1", max_new_tokens=128)
+        running = faulted.begin(session, "hello", "t1", max_new_tokens=128)
         assert eventually(lambda: gauges(faulted)["sandbox_num_requests_running"] == 1, 10)
         other = type(faulted.stub)(channel)
         assert (

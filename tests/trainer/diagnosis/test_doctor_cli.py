@@ -111,6 +111,30 @@ def test_oom_takes_text_a_file_or_stdin(trainer, tmp_path):
         assert result.returncode == 0 and result.stdout.startswith("error: pool_limit:")
 
 
+def test_oom_reads_a_log_with_bytes_that_are_not_utf8(trainer, tmp_path):
+    path = tmp_path / "worker.log"
+    path.write_bytes(
+        b"\xd6\xd0 half a character \xe4\xb8\n"
+        b"TotalUsedMemStatistics : 1000 plus alloc size : 100 is more than total mem size : 1050.\n"
+    )
+    result = trainer("doctor", "oom", path)
+    assert result.returncode == 0 and result.stdout.startswith("error: pool_limit:")
+    for content, why in ((b"\x1f\x8b\x08\0", "compressed data"), ("a b".encode("utf-16"), "UTF-16 text")):
+        path.write_bytes(content)
+        result = trainer("doctor", "oom", path)
+        assert result.returncode == 2 and result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1 and why in result.stderr
+
+
+def test_spikes_refuses_a_log_that_is_given_twice(trainer, tmp_path):
+    log = jsonl(tmp_path / "log.jsonl")
+    (tmp_path / "link.jsonl").symlink_to(log)
+    for again in (log, tmp_path / "link.jsonl"):
+        result = trainer("spikes", log, again)
+        assert result.returncode == 2 and result.stdout == ""
+        assert len(result.stderr.splitlines()) == 1 and "given twice" in result.stderr
+
+
 def test_distributed(trainer, tmp_path):
     (tmp_path / "worker_0.log").write_text(
         "[ERROR] ME(1,python):2026-05-01-10:00:00.000.000 [x] x\nValueError: y\n"

@@ -128,6 +128,14 @@ def test_a_loss_that_is_no_number_stays_one(tmp_path):
     assert math.isnan(log.steps[0].loss) and math.isinf(log.steps[1].loss)
 
 
+def test_a_loss_as_a_text_is_read_and_one_of_another_kind_is_no_step(tmp_path):
+    wrong = ["true", '"abc"', "[3.0]", "{}"]
+    lines = [f'{{"step": {step}, "loss": {loss}}}' for step, loss in enumerate(['"3.5"', '"nan"', *wrong])]
+    log = read(tmp_path, "\n".join(lines) + "\n")
+    assert [step.step for step in log.steps] == [0, 1]
+    assert log.steps[0].loss == 3.5 and math.isnan(log.steps[1].loss)
+
+
 @pytest.mark.parametrize("text", ["", "hello\n", '{"a": 1}\n', '{"step": true, "loss": 1}\n', "{" * 3000])
 def test_a_log_without_steps_is_an_input_error(tmp_path, text):
     with pytest.raises(InputError) as error:

@@ -98,7 +98,7 @@ def test_an_existing_folder_is_never_written_into(tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["a: -1", "a: true", "a: x", "- 1"])
+@pytest.mark.parametrize("text", ["a: -1", "a: true", "a: x", "- 1", "1: 1"])
 def test_a_bad_rank_map(tmp_path, text):
     run = write_trace(tmp_path / "trace_view.json", [kernel("MatMul-op1", 0, 900)])
     (tmp_path / "map.yaml").write_text(text)

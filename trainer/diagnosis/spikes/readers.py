@@ -251,7 +251,11 @@ def _json(text: str) -> dict[str, Any] | None:
     step = record.get("step")
     if not isinstance(step, int) or isinstance(step, bool) or not 0 <= step < 10**15:
         return None
-    return record
+    loss = record["loss"]
+    if isinstance(loss, str):
+        record["loss"] = _float(loss)
+    # A text that is no number, true, a list: whatever it is, it isn't the loss of a step.
+    return record if loss is None or _plain(record["loss"]) is not None else None
 
 
 def _measured(step: TrainingStep, counts: _Counts) -> TrainingStep:

@@ -1,12 +1,14 @@
 """From logs to findings: read, cut into stretches, find what rises, explain it, say what wasn't measured."""
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from evalkit.errors import InputError
 from trainer.diagnosis.distributed import first_failure
 from trainer.diagnosis.incidents import Incident, find_incidents
 from trainer.diagnosis.plog import read_log
@@ -67,10 +69,11 @@ def diagnose_spikes(
         settings: when a rise is a spike.
 
     Raises:
-        InputError: a file can't be read, or holds no step.
+        InputError: a file can't be read, holds no step, or is given twice.
     """
     if isinstance(logs, str) or isinstance(plogs, str):
         raise TypeError("logs and plogs are lists of paths, not one path")
+    _given_once(logs)
     read = [read_training_log(path) for path in logs]
     cut = stretches([step for log in read for step in log.steps])
     rises = [find_rises(stretch, settings) for stretch in cut]
@@ -87,6 +90,18 @@ def diagnose_spikes(
         *_profile(trace, spikes),
     ]
     return SpikeReport(tuple(read), tuple(cut), tuple(explained), tuple(findings), tuple(incidents))
+
+
+def _given_once(logs: Sequence[Path | str]) -> None:
+    """A log that is read twice would look like another attempt that spiked at the same place."""
+    seen = set[Path]()
+    for path in logs:
+        real = Path(os.path.realpath(path))
+        if real in seen:
+            raise InputError(
+                f"{path}: given twice; give each log once, the parts of a training in their order"
+            )
+        seen.add(real)
 
 
 def _never_finite(stretch: Stretch) -> Iterator[Finding]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from evalkit.bundle import load_bundle
+from evalkit.chat import ChatRenderer
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.scenario.importers.convert import dump_dialogues, import_dialogues
@@ -56,9 +58,13 @@ def test_three_hundred_imported_dialogues_replay_in_bounded_time(
     turns = read_evidence(RunFolder(tmp_path / "run"), "candidate").turns
     played = Counter(turn.dialogue_id for turn in turns)
     assert len(played) == 300 == sum(SHARES.values())
-    # Whatever the model made of them: a result for each dialogue, but for those longer than its 256 tokens.
+    # Whatever the model made of them: a result for each dialogue, but for those where a text alone is longer than its
+    # 256 tokens. (How many of those are lost is the flow's affair: what it hands over at once never reaches the model.)
+    renderer = ChatRenderer(load_bundle(tiny_bundle).tokenizer)
+    too_long = {turn.dialogue_id for turn in turns if len(renderer.opening(None, turn.user_text)) + 2 > 256}
+    assert len(too_long) < 30
     lost = {turn.dialogue_id: turn.reason or "" for turn in turns if turn.status == "infrastructure_fault"}
-    assert len(lost) <= 10 and all("don't fit into 256" in reason for reason in lost.values())
+    assert lost.keys() <= too_long and all("don't fit into 256" in reason for reason in lost.values())
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     passed = next(one for one in results["metrics"] if one["name"] == "dialogue/pass_hat_k")
     assert passed["n"] == 300 - len(lost) and math.isclose(passed["coverage"], 1 - len(lost) / 300)
