@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from mindspore.dataset import Sampler
 
-from evalkit.checks import whole
+from evalkit.checks import instance, whole
 from evalkit.errors import InputError
 from evalkit.resampling.draw import draw
 
@@ -27,9 +27,10 @@ class ReweightedSampler(Sampler):  # type: ignore[misc]
             seed: of draw and order.
 
         Raises:
-            InputError: nothing to draw from, or a weight is negative or not finite.
+            InputError: nothing to draw from, or a weight is negative or not finite; weights that are no mapping.
         """
         size, seed = whole("size", size, least=1), whole("seed", seed, least=0)
+        instance("weights", weights, Mapping, "a mapping from a row's id to its weight")
         values = np.array([weights.get(name, 0.0) for name in ids], dtype=np.float64)
         if not np.isfinite(values).all() or (values < 0).any():
             raise InputError("weights: finite numbers from 0 on are needed")

@@ -34,6 +34,7 @@ def test_rows_follow_the_weights():
         ({"other": 1.0}, 4, "no row of the dataset has one above 0"),
         ({"t1": -1.0}, 4, "finite numbers from 0 on"),
         ({"t1": float("nan")}, 4, "finite numbers from 0 on"),
+        ([1.0, 2.0], 4, "weights: a mapping from a row's id to its weight is needed"),
         (WEIGHTS, 0, "size: a whole number from 1 on"),
     ],
 )
