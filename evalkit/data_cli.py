@@ -1,6 +1,7 @@
-"""Commands that turn other people's data into ours: `evalkit import` and `evalkit ingest`."""
+"""Commands around data files: `evalkit import`, `evalkit ingest` and `evalkit schema`."""
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -88,4 +89,13 @@ def import_command(kind: str, source: Path, out: Path, as_json: bool) -> None:
     say(f"{out / ACCOUNT} names each of them")
 
 
-data_commands: tuple[click.Command, ...] = (import_command, ingest)
+@click.command()
+@click.argument("kind", type=click.Choice(["dialogue"]))
+def schema(kind: Literal["dialogue"]) -> None:
+    """Print the JSON Schema of a kind of file, for editors."""
+    from evalkit.scenario.editor_schema import editor_schema
+
+    print_json(editor_schema(kind))
+
+
+data_commands: tuple[click.Command, ...] = (import_command, ingest, schema)

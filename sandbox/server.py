@@ -27,6 +27,7 @@ from sandbox.limits import Limits
 from sandbox.logs import log_loop_fault
 from sandbox.metrics import NoMetrics, PrometheusMetrics
 from sandbox.options import ServeOptions
+from sandbox.owner import follow_owner
 from sandbox.port import bind, check_address, make_server
 from sandbox.served import Served, open_served
 from sandbox.service import SERVICE_NAME, SandboxService, ServerIdentity
@@ -64,11 +65,13 @@ async def serve(options: ServeOptions) -> None:
     loop.set_exception_handler(log_loop_fault)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    owner = asyncio.ensure_future(follow_owner(stop))
     health = Health([SERVICE_NAME])
     opening = asyncio.ensure_future(open_served(options, health.follow_engine))
     if not await _until_stopped(opening, stop):
         return
     async with contextlib.AsyncExitStack() as stack:
+        stack.callback(owner.cancel)
         await _Server(options, opening.result(), health, credentials, tokens, stack).run(stop)
 
 

@@ -76,13 +76,17 @@ def read_log(path: Path, spec: TrafficMap) -> Log:
             found.messages.append(message)
     if not log.conversations:
         raise InputError(
-            f"{path}: no message is left ({dict(log.counts)}); check roles and since in the mapping"
+            f"{path}: no message is left ({_counted(log.counts)}); check roles and since in the mapping"
         )
     for conversation in log.conversations.values():
         # Stable: messages of one time stay as the log has them.
         if all(message.time is not None for message in conversation.messages):
             conversation.messages.sort(key=lambda message: message.time or datetime.min.replace(tzinfo=UTC))
     return log
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{what}: {count}" for what, count in counts.items()) or "the log holds none"
 
 
 def _message_rows(row: Row, spec: TrafficMap) -> Iterator[Row]:

@@ -3,11 +3,12 @@
 import csv
 import io
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from evalkit.errors import InputError
 from evalkit.files import read_text
@@ -73,6 +74,16 @@ class TrafficMap(_Strict):
     mask: Masking = Masking()
     dialogues: int = Field(default=50, ge=0)
     seed: int = Field(default=2024, ge=0)
+
+    @field_validator("since")
+    @classmethod
+    def _a_time(cls, since: str | None) -> str | None:
+        try:
+            if since is not None:
+                datetime.fromisoformat(since.strip())
+        except ValueError:
+            raise ValueError("isn't a time; ISO 8601 (2026-11-30T12:00:00Z) is needed") from None
+        return since
 
 
 class OutcomeFields(_Strict):

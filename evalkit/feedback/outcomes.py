@@ -91,7 +91,10 @@ def ingest_outcomes(path: Path, map_path: Path, out: Path) -> Outcomes:
     read = 0
     for row in read_rows(path):
         read += 1
-        _add(row, spec, releases.setdefault(text_of(row, spec.fields.release).strip(), _Release()))
+        name = text_of(row, spec.fields.release).strip()
+        if not name:
+            raise InputError(f"{row[0]}: {spec.fields.release}: is empty; name the release")
+        _add(row, spec, releases.setdefault(name, _Release()))
     scores = None if spec.offline is None else _scores(spec.offline, source)
     rows, left_out = [], {}
     for name, release in releases.items():

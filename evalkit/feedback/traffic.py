@@ -19,6 +19,7 @@ from evalkit.scenario.dialogue_files import read_dialogue_file
 from evalkit.scenario.expectations import states
 from evalkit.scenario.importers.convert import dump_dialogues
 from evalkit.scenario.importers.drafts import has_braces
+from evalkit.scenario.patterns import BrokenPatternError, Pattern, SlowPatternError
 from evalkit.yaml_source import YamlSource
 
 TARGET, CHECKED, TO_COMPLETE, ACCOUNT = (
@@ -130,9 +131,16 @@ def _rules(spec: TrafficMap, source: YamlSource) -> MaskRules:
     patterns = {}
     for kind, pattern in spec.mask.patterns.items():
         try:
-            patterns[kind] = re.compile(pattern)
-        except re.error as error:
+            patterns[kind] = Pattern(pattern)
+            patterns[kind].check_speed()
+        except BrokenPatternError as error:
             raise source.error(("mask", "patterns", kind), f"broken regular expression: {error}") from None
+        except SlowPatternError as error:
+            raise source.error(("mask", "patterns", kind), str(error)) from None
+        if patterns[kind].find("") is not None:
+            raise source.error(
+                ("mask", "patterns", kind), "matches an empty text; write what the personal data looks like"
+            )
     return MaskRules(names, patterns)
 
 

@@ -1,4 +1,4 @@
-"""A sandbox of our own for one run: a fresh process, ended with the run whatever happens."""
+"""A sandbox of our own for one run: a fresh process, ended with the run whatever happens, kill -9 included."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from evalkit.errors import IncompleteError, InputError
+from evalkit.owner import OWNER_VARIABLE
 
 if TYPE_CHECKING:
     from evalkit.scenario.model_schema import EndpointRef
@@ -75,7 +76,7 @@ def sandbox_process(
             stderr=stderr,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", OWNER_VARIABLE: str(os.getpid())},
         )
         try:
             ready = _wait_ready(process, stderr, ready_timeout_s)

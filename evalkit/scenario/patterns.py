@@ -54,11 +54,20 @@ class Pattern:
         try:
             match = self._compiled.search(text, timeout=SEARCH_TIMEOUT_S, concurrent=True)
         except TimeoutError:
-            raise SlowPatternError(
-                f"the regular expression {self.expression!r} took more than {SEARCH_TIMEOUT_S:g} s on a text of "
-                f"{len(text)} characters; write it without repeats inside repeats"
-            ) from None
+            raise self._slow(text) from None
         return None if match is None else match[group]
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Start and end of every match in `text`.
+
+        Raises:
+            SlowPatternError: it took too long.
+        """
+        try:
+            found = self._compiled.finditer(text, timeout=SEARCH_TIMEOUT_S, concurrent=True)
+            return [match.span() for match in found]
+        except TimeoutError:
+            raise self._slow(text) from None
 
     def check_speed(self, texts: Iterable[str] = ()) -> None:
         """Search texts that make bad expressions slow, and `texts`.
@@ -68,3 +77,9 @@ class Pattern:
         """
         for text in (*_HARD_TEXTS, *texts):
             self.find(text)
+
+    def _slow(self, text: str) -> SlowPatternError:
+        return SlowPatternError(
+            f"the regular expression {self.expression!r} took more than {SEARCH_TIMEOUT_S:g} s on a text of "
+            f"{len(text)} characters; write it without repeats inside repeats"
+        )

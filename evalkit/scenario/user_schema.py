@@ -26,7 +26,7 @@ class Strict(BaseModel):
 
 NonEmpty = Annotated[str, Field(min_length=1, pattern=r"\S")]
 FactName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-FactValue = StrictStr | StrictInt | StrictFloat
+FactValue = StrictStr | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 
 
 def _as_list(value: Any) -> Any:

@@ -38,6 +38,8 @@ def read_sgd(source: Path) -> Iterator[Draft | Skipped]:
             talks = json.loads(read_text(file))
         except json.JSONDecodeError as error:
             raise InputError(f"{file}:{error.lineno}: broken JSON: {error.msg}") from None
+        except RecursionError:
+            raise InputError(f"{file}: broken JSON: nested too deeply") from None
         if not isinstance(talks, list):
             raise InputError(f"{file}: a list of dialogues is needed; is this an SGD file?")
         for number, talk in enumerate(talks):

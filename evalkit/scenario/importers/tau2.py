@@ -53,6 +53,8 @@ def read_tau2(source: Path) -> Iterator[Draft | Skipped]:
         tasks = json.loads(read_text(file))
     except json.JSONDecodeError as error:
         raise InputError(f"{file}:{error.lineno}: broken JSON: {error.msg}") from None
+    except RecursionError:
+        raise InputError(f"{file}: broken JSON: nested too deeply") from None
     if not isinstance(tasks, list):
         raise InputError(f"{file}: a list of tasks is needed; is this a tau2-bench domain?")
     for number, task in enumerate(tasks):

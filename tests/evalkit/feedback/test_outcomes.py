@@ -111,6 +111,7 @@ def test_two_scores_of_one_model_are_refused(runs: Path) -> None:
         (COLUMN, "r,d,n,o,s\na,x,0,1,1\n", "a number above 0"),
         (COLUMN, "r,d,n,o,s\na,x,1,many,1\n", "online.csv:2: o: a finite number"),
         (COLUMN, "r,d,n,o\na,x,1,2\n", "no field 's'"),
+        (COLUMN, "r,d,n,o,s\n ,x,1,1,1\n", "online.csv:2: r: is empty"),
         (COLUMN, "r,d,n,o,s\n", "no release has both figures"),
         (COLUMN, "r,d,n,o,s\na,x,1\n", "online.csv:2: 3 fields"),
         ("version: 1\nfields: {release: r, online: o}\noffline: {metric: x, runs: [none/*]}\n", "r,o\na,1\n", "matches no finished run"),

@@ -129,6 +129,10 @@ def test_old_rows_and_many_conversations_are_left_out_by_count(folder: Path) -> 
         ({"[bot]": "[customer]"}, {}, "stands for two roles"),
         ({"names.txt": "absent.txt"}, {}, "absent.txt: no such file"),
         ({"'CU-\\d+'": "'('"}, {}, "mask.patterns.customer: broken regular expression"),
+        ({"'CU-\\d+'": "''"}, {}, "map.yaml:4: mask.patterns.customer: matches an empty text"),
+        ({"'CU-\\d+'": "'(a|aa)+$'"}, {}, "map.yaml:4: mask.patterns.customer: the regular expression '(a|aa)+$' took"),
+        ({"version: 1": "version: 1\nsince: soon"}, {}, "map.yaml:2: since: isn't a time"),
+        ({"[system]": "[boss]"}, {"session": "s", "who": "boss", "text": "x", "at": 1, "lang": "en"}, "no message is left (messages: 1, of ignored roles: 1)"),
     ],
 )  # fmt: skip
 def test_a_bad_log_or_mapping_is_one_line(

@@ -37,3 +37,18 @@ def test_a_ledger_expression_has_one_group(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({**RECALL, "ledger": {"amount": r"\d+ euros"}}))
     with pytest.raises(InputError, match=r"ledger.amount: 0 groups; exactly one is needed"):
         read_dialogue_file(path)
+
+
+def test_spans_are_found_under_the_limit_too() -> None:
+    assert Pattern(r"CU-\d+").spans("CU-1, CU-22") == [(0, 4), (6, 11)]
+    with pytest.raises(SlowPatternError, match=r"took more than 0\.2 s"):
+        Pattern(SLOW).spans("a" * 60 + "!")
+
+
+@pytest.mark.parametrize("value", [".nan", ".inf"])
+def test_a_fact_is_a_number_that_can_be_said(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "d.yaml"
+    text = yaml.safe_dump(RECALL).replace("amount: 250", f"amount: {value}")
+    path.write_text(text)
+    with pytest.raises(InputError, match=r"d.yaml:\d+: facts.amount"):
+        read_dialogue_file(path)

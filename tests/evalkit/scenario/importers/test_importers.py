@@ -229,6 +229,8 @@ def test_half_characters_are_skipped_and_named(tmp_path: Path) -> None:
     ("kind", "name", "content", "message"),
     [
         ("sgd", "dialogues_1.json", "[", "broken JSON"),
+        ("sgd", "dialogues_1.json", "[" * 100_000, "nested too deeply"),
+        ("tau2", "tasks.json", "[" * 100_000, "nested too deeply"),
         ("sgd", "dialogues_1.json", "{}", "a list of dialogues"),
         ("sgd", "other.txt", "", "no dialogues_"),
         ("crosswoz", "val.json", "[]", "a JSON object"),
