@@ -86,4 +86,21 @@ def rule_problem(
             condition.field,
             f"{rule.metric} is better when {spec.direction}: this limits an improvement, not a regression",
         )
-    return None
+    problem = _out_of_reach(rule, condition, spec)
+    return None if problem is None else (condition.field, problem)
+
+
+def _out_of_reach(rule: Rule, condition: Condition, spec: MetricSpec) -> str | None:
+    """Why a threshold decides nothing, whatever is measured: 10 where 10 % is meant, for instance."""
+    low, high = spec.support
+    if condition.kind == "change" and not condition.relative:
+        low, high = low - high, high - low
+    elif condition.kind != "absolute":
+        return None
+    if low <= condition.threshold <= high:
+        return None
+    what = "changes" if condition.kind == "change" else "values"
+    return (
+        f"{what} of {rule.metric} lie between {low:g} and {high:g}: this rule decides nothing"
+        f"{' (10 % is written 0.1)' if spec.support == (0, 1) else ''}"
+    )

@@ -99,10 +99,31 @@ def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, says: str
         ({"metric": "risk/false_reject_rate", "change": {"max_relative_increase": 0.02}}, True),
         ({"metric": "latency/first_token", "within_ms": 15, "share": 0.9}, True),
         ({"metric": "perplexity/nonsense", "max": 1}, False),
+        ({"metric": "risk/false_reject_rate", "max": 10}, False),
+        ({"metric": "risk/high_risk_recall", "min": -3}, False),
+        ({"metric": "risk/high_risk_recall", "min": 95}, False),
+        ({"metric": "risk/high_risk_recall", "min": 1}, True),
+        ({"metric": "risk/high_risk_recall", "change": {"max_decrease": 2}}, False),
+        ({"metric": "risk/false_reject_rate", "change": {"max_relative_increase": 2}}, True),
+        ({"metric": "dialogue/pass_hat_k", "k": 3, "min": 80}, False),
+        ({"metric": "dialogue/consistency_fall", "max": -0.5}, True),
+        ({"metric": "perplexity/token", "max": 0.9}, False),
+        ({"metric": "perplexity/token", "change": {"max_increase": 500}}, True),
+        ({"metric": "business/unknown_here", "max": 10}, True),
     ],
 )
 def test_a_rule_that_can_never_fail_is_refused(rule: dict[str, object], fine: bool) -> None:
     assert (rule_problem(Rule.model_validate(rule)) is None) == fine
+
+
+def test_a_percentage_where_a_share_is_meant_is_told_with_its_range(tmp_path: Path) -> None:
+    text = "rules:\n  - {metric: risk/false_reject_rate, max: 10}\n"
+    with pytest.raises(InputError) as caught:
+        load_policy(write(tmp_path, text))
+    assert str(caught.value).endswith(
+        "policy.yaml:2: rules.0.max: values of risk/false_reject_rate lie between 0 and 1: "
+        "this rule decides nothing (10 % is written 0.1)"
+    )
 
 
 @pytest.mark.parametrize(
