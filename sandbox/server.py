@@ -45,6 +45,10 @@ _SWEEP_INTERVAL_S = 10.0
 _SWITCH_INTERVAL_S = 0.0005
 # Calls that are no turns (health watchers among them) get this long to end.
 _LAST_CALLS_S = 0.5
+# New calls are held for so long before gRPC stops, so that none lies unread then, and after it has begun to, until its
+# "go away" is on every connection.
+_HOLD_S = 0.2
+_GO_AWAY_S = 0.05
 
 
 async def serve(options: ServeOptions) -> None:
@@ -138,7 +142,7 @@ class _Server:
         self._in_background(_sweep(self._store))
         await self._health.set(NOT_SERVING)
         await self._grpc.start()
-        self._stack.push_async_callback(self._grpc.stop, _LAST_CALLS_S)
+        self._stack.push_async_callback(self._stop_grpc)
         self._stack.push_async_callback(self._engine.close)
         if await _until_stopped(self._engine.start(), stop):
             # What is loaded by now stays: a full collection that walks it would hold up every turn in flight.
@@ -150,6 +154,14 @@ class _Server:
         await self._health.shut_down()
         if not await self._drain.finish(self._options.grace_s):
             log.warning("turns still running after %.1f s of grace are cancelled", self._options.grace_s)
+
+    async def _stop_grpc(self) -> None:
+        self._drain.hold()
+        await asyncio.sleep(_HOLD_S)
+        stopping = asyncio.ensure_future(self._grpc.stop(_LAST_CALLS_S))
+        await asyncio.sleep(_GO_AWAY_S)
+        self._drain.let_go()
+        await stopping
 
     def _interceptors(self) -> Sequence[Any]:
         tokens = self._tokens

@@ -91,6 +91,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
         """Open a session. With tokens its tenant is the caller's, whatever the request leaves empty."""
         async with errors_as_status(context):
             _note(session_id=request.session_id[:_LOGGED_ID])
+            await self._drain.pause()
             with self._drain.work():
                 owner = _caller()
                 if owner and request.tenant not in ("", owner):
@@ -123,6 +124,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
         """The transcript of a session; closed ones can be read until they idle out."""
         async with errors_as_status(context):
             _note(session_id=request.session_id[:_LOGGED_ID])
+            await self._drain.pause()
             session = self._store.find(request.session_id, _caller())
             return transcript_to_wire(session, self._identity.model_digest)
 
@@ -132,6 +134,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
         """Close a session and forget its cache; closing twice is the same as once."""
         async with errors_as_status(context):
             _note(session_id=request.session_id[:_LOGGED_ID])
+            await self._drain.pause()
             session = self._store.find(request.session_id, _caller())
             self._store.close(session)
             return wire.CloseSessionReply(state=state_to_wire(session.state), turns=len(session.turns))
@@ -139,6 +142,7 @@ class SandboxService(sandbox_pb2_grpc.SandboxServicer):
     async def _turn(self, request: wire.TurnRequest, context: Context) -> AsyncGenerator[TurnPiece, None]:
         turn = turn_from_wire(request, self._limits)
         meter = self._metrics.turn()
+        await self._drain.pause()
         with self._drain.work():
             _note(session_id=turn.session_id[:_LOGGED_ID], turn_id=turn.turn_id[:_LOGGED_ID])
             if self._log_text:

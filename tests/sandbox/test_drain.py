@@ -32,3 +32,19 @@ def test_a_cancel_in_the_step_in_which_the_last_turn_ends_isnt_lost() -> None:
             await finish
 
     asyncio.run(scenario())
+
+
+def test_held_calls_are_refused_when_they_are_let_go() -> None:
+    async def scenario() -> None:
+        drain = Drain()
+        await drain.pause()
+        drain.hold()
+        call = asyncio.create_task(drain.pause())
+        await asyncio.sleep(0.01)
+        assert not call.done()
+        drain.let_go()
+        await call
+        with pytest.raises(EngineUnavailableError), drain.work():
+            pass
+
+    asyncio.run(scenario())

@@ -237,3 +237,27 @@ def test_s26_sigterm_under_load(tiny_bundle: Path, tmp_path: Path) -> None:
         assert server.process.wait(30) == 0
         assert set(ended) <= {"ok", "UNAVAILABLE"}
         assert "Traceback" not in server.log.read_text()
+
+
+def test_s26_callers_that_repeat_what_was_refused_never_meet_a_bare_cancelled(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    with serving(tiny_bundle, tmp_path) as server:
+        ended: Counter[str] = Counter()
+        stop = threading.Event()
+
+        def talk() -> None:
+            session = server.open()
+            while not stop.is_set():
+                ended[status_of(lambda: server.turn(session, "hello", max_new_tokens=8)).name] += 1
+
+        threads = [threading.Thread(target=talk) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        assert eventually(lambda: ended["OK"] >= 16, 30)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+        assert set(ended) == {"OK", "UNAVAILABLE"}
