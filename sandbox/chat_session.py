@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 
 from evalkit.errors import InputError
-from evalkit.replay.client import Access, Sampling, SandboxClient, SandboxError
+from evalkit.replay.client import Access, Sampling, SandboxClient, SandboxError, ServerInfo
 from evalkit.replay.replies import check_text
 from sandbox.chat import Chat, ChatOptions, ReadLine, as_json, mendable
 from sandbox.chat_screen import Screen
@@ -50,7 +50,7 @@ def talk(
     ):
         check_text(**{option: text})
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not json_output
-    console = Console(file=io.StringIO() if json_output else None, highlight=False)
+    console = _PipeConsole(file=io.StringIO() if json_output else None, highlight=False)
     screen = Screen(console)
     sampling = Sampling(max_new_tokens or 0, temperature, seed, top_k, top_p, stop)
     options = ChatOptions(system_text, locale or "", tenant, sampling, timeout_s, on_terminal)
@@ -63,9 +63,26 @@ def talk(
         if on_terminal:
             screen.welcome(address, info)
         chat = Chat(client, screen, options)
-        chat.run(_reader(screen) if on_terminal else _piped_lines())
+        try:
+            chat.run(_reader(screen) if on_terminal else _piped_lines())
+        except KeyboardInterrupt:
+            # What was finished is kept: it stands nowhere but here.
+            if json_output:
+                _print_json(chat, address, info)
+            raise
     if json_output:
-        sys.stdout.write(json.dumps(as_json(chat, address, info.identity), ensure_ascii=False) + "\n")
+        _print_json(chat, address, info)
+
+
+def _print_json(chat: Chat, address: str, info: ServerInfo) -> None:
+    sys.stdout.write(json.dumps(as_json(chat, address, info.identity), ensure_ascii=False) + "\n")
+
+
+class _PipeConsole(Console):
+    """A console whose reader may go away (head, less): no error, as for every other command."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def check_address(address: str) -> None:

@@ -1,11 +1,13 @@
 """The command line of the sandbox. Heavy imports wait until a command runs."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
+from click.core import ParameterSource
 
 from evalkit.console import run
+from evalkit.errors import InputError
 from sandbox.chat_command import chat
 from sandbox.endpoint_options import OPENAI, endpoint_options, served_model
 from sandbox.option_types import MAX_COUNT, MAX_IDLE_S, MAX_WAIT_S, FiniteRange
@@ -112,7 +114,11 @@ def serve(
     """Serve BUNDLE, or a model behind an endpoint, until SIGTERM; prints one JSON line when ready."""
     import asyncio
     import os
+    import signal
 
+    # From here on both end the server with 0; the loop's own handlers follow when there is one.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end_while_starting)
     # gRPC's own lines on stderr repeat what we report, in words for its developers; read when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from sandbox.logs import configure_logging
@@ -130,8 +136,17 @@ def serve(
         api_key_env=api_key_env,
         endpoint_timeout_s=endpoint_timeout_s,
     )
+    given = click.get_current_context().get_parameter_source("kv_mib")
+    if served is not None and given is not ParameterSource.DEFAULT:
+        raise InputError(
+            "--kv-mib: belongs to a bundle; --engine openai has no cache here, leave one of them out"
+        )
     options |= {"bundle": bundle, "endpoint": served, "engine": None if served else engine}
     asyncio.run(serve(ServeOptions(tls=TlsOptions(tls_cert, tls_key, client_ca), **options)))
+
+
+def _end_while_starting(number: int, frame: object) -> NoReturn:
+    raise SystemExit(0)
 
 
 @cli.command()

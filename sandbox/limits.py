@@ -1,6 +1,7 @@
 """Every bound of the server, and the checks of what a caller sends."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sandbox.domain import Sampling
@@ -26,6 +27,8 @@ class Limits:
         max_stops, max_stop_bytes: number and UTF-8 size of stop strings.
         max_message_bytes: of one gRPC message, either way.
         max_waiting_turns: turns that wait for a place in the engine's batch.
+        opening_tokens: counts the tokens of a shortest first prompt after a system text; None where an engine that
+            tokenises by itself is asked.
     """
 
     max_context_tokens: int
@@ -39,6 +42,7 @@ class Limits:
     max_stop_bytes: int = 64
     max_message_bytes: int = 4 << 20
     max_waiting_turns: int = 64
+    opening_tokens: Callable[[str], int] | None = None
 
     @property
     def max_turn_tokens(self) -> int:
@@ -64,8 +68,18 @@ class Limits:
         return self._check_bytes("user_text", text, self.max_user_bytes)
 
     def check_system_text(self, text: str) -> str:
-        """Check a session's system text; empty means none."""
-        return self._check_bytes("system_text", text, self.max_system_bytes)
+        """Check a session's system text; empty means none. One that leaves no room for a turn is refused."""
+        self._check_bytes("system_text", text, self.max_system_bytes)
+        # A token holds a byte or more, so a text shorter than half of the context fits; counting costs as much as a turn.
+        if self.opening_tokens is not None and 2 * len(text.encode()) > self.max_context_tokens:
+            tokens = self.opening_tokens(text)
+            if tokens >= self.max_context_tokens:
+                raise InvalidRequestError(
+                    f"{tokens} tokens with the template and the shortest user text leave no room for a reply in"
+                    f" {self.max_context_tokens}; shorten it",
+                    "system_text",
+                )
+        return text
 
     def check_locale(self, locale: str) -> str:
         """Check a locale; empty means English."""

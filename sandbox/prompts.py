@@ -1,6 +1,6 @@
 """What the model reads: a session so far, laid out within the model's context."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from evalkit.chat import ChatRenderer, Message
@@ -74,6 +74,11 @@ class Prompts:
         for exchange, following in zip(exchanges, users[1:], strict=True):
             ids += [*exchange.reply_ids, *self._renderer.next_turn(exchange.reply_ids, following)]
         return ids
+
+
+def opening_counter(renderer: ChatRenderer | None) -> Callable[[str], int] | None:
+    """Counts the tokens of the shortest first prompt after a system text; None without a renderer."""
+    return None if renderer is None else lambda system_text: len(renderer.opening(system_text, "x"))
 
 
 def conversation_messages(

@@ -29,6 +29,7 @@ from sandbox.metrics import NoMetrics, PrometheusMetrics
 from sandbox.options import ServeOptions
 from sandbox.owner import follow_owner
 from sandbox.port import bind, check_address, make_server
+from sandbox.prompts import opening_counter
 from sandbox.served import Served, open_served
 from sandbox.service import SERVICE_NAME, SandboxService, ServerIdentity
 from sandbox.sessions import SessionStore
@@ -101,6 +102,7 @@ class _Server:
             max_sessions=options.max_sessions,
             idle_ttl_s=options.idle_ttl_s,
             max_waiting_turns=options.max_waiting,
+            opening_tokens=opening_counter(served.renderer),
         )
         flow = BusinessFlow.load(options.flow) if options.flow else None
         self._store = SessionStore(self._limits, self._engine.release)

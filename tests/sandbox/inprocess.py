@@ -21,6 +21,7 @@ from sandbox.interceptor import CallInterceptor
 from sandbox.limits import Limits
 from sandbox.metrics import NoMetrics
 from sandbox.port import bind, make_server
+from sandbox.prompts import opening_counter
 from sandbox.service import SandboxService, ServerIdentity
 from sandbox.sessions import SessionStore
 
@@ -79,12 +80,15 @@ async def served(
     log_text: bool = False,
 ) -> AsyncIterator[sandbox_pb2_grpc.SandboxStub]:
     """Serve on a free port; a stub to it."""
-    limits = Limits(max_context_tokens=256, max_waiting_turns=max_waiting)
+    renderer = ChatRenderer(load_bundle(bundle).tokenizer)
+    limits = Limits(
+        max_context_tokens=256, max_waiting_turns=max_waiting, opening_tokens=opening_counter(renderer)
+    )
     store = SessionStore(limits, engine.release)
     conversations = Conversations(
         store,
         engine,
-        ChatRenderer(load_bundle(bundle).tokenizer),
+        renderer,
         None,
         limits,
         Admission(engine, max_waiting),

@@ -1,12 +1,14 @@
 """`sandbox chat` as people use it: from a pipe, and on a real pseudo-terminal."""
 
 import codecs
+import contextlib
 import fcntl
 import json
 import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -165,6 +167,44 @@ def test_what_was_said_wrongly_ends_a_pipe_with_exit_code_2(sandbox: tuple[FakeS
     done = piped(sandbox[1], "bad\nhello\n")
     assert (done.returncode, done.stderr) == (2, "error: sandbox: user_text: too long\n")
     assert "You said" not in done.stdout
+
+
+def test_a_reader_that_went_away_is_no_error(sandbox: tuple[FakeSandbox, str]) -> None:
+    pipe = subprocess.Popen(
+        command(sandbox[1]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert pipe.stdin and pipe.stdout and pipe.stderr
+    pipe.stdin.write("hello\n")
+    pipe.stdin.flush()
+    assert pipe.stdout.readline()
+    pipe.stdout.close()
+    with contextlib.suppress(BrokenPipeError):
+        pipe.stdin.write("hello\n" * 5)
+        pipe.stdin.close()
+    told = pipe.stderr.read()
+    assert (pipe.wait(30), told) == (0, "")
+
+
+def test_ctrl_c_keeps_what_was_finished_in_json(sandbox: tuple[FakeSandbox, str]) -> None:
+    served, address = sandbox
+    pipe = subprocess.Popen(
+        command(address, "--json"),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert pipe.stdin
+    pipe.stdin.write("hello\n")
+    pipe.stdin.flush()
+    end = time.monotonic() + 30
+    while not any(session.replies for session in served.sessions.values()) and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(1.0)  # the reply's way back
+    pipe.send_signal(signal.SIGINT)
+    out, err = pipe.communicate(timeout=30)
+    assert [turn["text"] for turn in json.loads(out)["turns"]] == ["You said: hello"]
+    assert (pipe.returncode, err.strip()) == (4, "error: interrupted; what was finished is kept")
 
 
 def test_what_isnt_utf8_in_a_pipe_is_exit_code_2_and_names_the_line(sandbox: tuple[FakeSandbox, str]) -> None:

@@ -98,6 +98,17 @@ def test_bad_ratings_name_line_and_column(tmp_path: Path, row: str, message: str
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_before_the_loop_begins_ends_the_server_cleanly(name: str) -> None:
+    program = (
+        "import os, signal, sandbox.cli as c; from evalkit.console import run\n"
+        f"c.served_model = lambda *_, **__: os.kill(os.getpid(), signal.{name})\n"
+        "run(c.cli, ['serve', 'bundle'])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_sigterm_while_loading_ends_the_server_cleanly(tiny_bundle: Path) -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "sandbox", "serve", str(tiny_bundle)],

@@ -54,6 +54,25 @@ def test_more_cache_than_the_machine_has_memory_names_the_option(tiny_bundle: Pa
     assert "--kv-mib: 99999999 MiB is more than this machine's" in done.stderr
 
 
+def test_a_cache_of_ours_for_somebody_elses_server_is_refused() -> None:
+    remote = ["--engine=openai", "--endpoint=http://127.0.0.1:1/v1", "--model=m", "--declare=d"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox", "serve", *remote, "--kv-mib=64"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2 and done.stderr.startswith("error: --kv-mib: belongs to a bundle")
+
+
+def test_a_nobody_there_message_speaks_of_no_turn() -> None:
+    remote = ["--engine=openai", "--endpoint=http://127.0.0.1:1/v1", "--model=m", "--declare=d"]
+    done = subprocess.run(
+        [sys.executable, "-m", "sandbox", "serve", *remote], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and "nobody answers at the endpoint; start the server" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("address", "message"),
     [

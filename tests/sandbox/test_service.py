@@ -55,6 +55,15 @@ def test_unary_and_streamed_turns_give_the_same_reply(server: SandboxProcess) ->
     assert not any(reply.HasField(part) for part in ("intent", "handover", "satisfaction"))
 
 
+def test_a_system_text_that_leaves_no_room_is_refused_where_it_is_sent(server: SandboxProcess) -> None:
+    for text in ("card " * 1000, "卡" * 300):
+        with pytest.raises(grpc.RpcError) as refused:
+            server.open(system_text=text)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "system_text: " in refused.value.details() and "leave no room" in refused.value.details()
+    server.turn(server.open(system_text="card " * 20), "hi", max_new_tokens=1)
+
+
 def test_timings_add_up(server: SandboxProcess) -> None:
     timings = server.turn(server.open(), "hello").timings
     engine_ns = timings.queue_ns + timings.prefill_ns + timings.decode_ns
