@@ -168,9 +168,7 @@ def estimators(
     found = []
     for metric in metrics:
         records: Sequence[SampleRecord | TurnRecord] = (
-            evidence.turns
-            if metric.evidence == "turn"
-            else [sample for sample in evidence.samples if sample.kind == metric.evidence]
+            evidence.turns if metric.evidence == "turn" else evidence.columns.of_kind(metric.evidence)
         )
         found.append(_of_records(metric, records, None))
         for name in context.slices:
