@@ -168,7 +168,9 @@ def estimators(
     found = []
     for metric in metrics:
         records: Sequence[SampleRecord | TurnRecord] = (
-            evidence.turns if metric.evidence == "turn" else evidence.columns.of_kind(metric.evidence)
+            evidence.turns
+            if metric.evidence == "turn"
+            else evidence.columns.of_kind(metric.evidence).listed()
         )
         found.append(_of_records(metric, records, None))
         for name in context.slices:

@@ -34,12 +34,11 @@ def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimato
     """robustness/<perturbation>/<metric> over all texts and each asked slice, the headline for every tag."""
     if not context.robustness:
         return []
-    clean = {record.sample_id: record for record in evidence.samples if record.kind == "text"}
+    clean = {record.sample_id: record for record in evidence.columns.of_kind("text").listed()}
+    perturbed = evidence.columns.of_kind("perturbed").listed()
     found: list[NamedEstimator] = []
     for setup in context.robustness:
-        changed = {
-            record.source_id: record for record in evidence.samples if record.perturbation == setup.name
-        }
+        changed = {record.source_id: record for record in perturbed if record.perturbation == setup.name}
         found += _of_perturbation(setup, clean, changed, context)
     return found
 

@@ -98,6 +98,10 @@ class Samples(Sequence[SampleRecord], ABC):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def listed(self) -> tuple[SampleRecord, ...]:
+        """The records themselves, made once and kept: for what looks at each of them anyway."""
+        return self._once("listed", lambda: tuple(self))
+
     def chosen(self, rows: RowArray) -> "Samples":
         """Some of the samples.
 
