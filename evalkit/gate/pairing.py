@@ -3,20 +3,59 @@
 Both models are then measured on exactly these, so that a difference is one of the models, not of the samples.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
 
 from evalkit.errors import InputError
 from evalkit.gate.comparison import PairCounts
+from evalkit.gate.sample_pairs import SamplePairs, pair_samples
 from evalkit.metrics.context import DialogueSetup
 from evalkit.runs.evidence import Evidence
-from evalkit.runs.records import SampleRecord, TurnRecord
+from evalkit.runs.records import TurnRecord
+from evalkit.runs.samples import RowArray
 
 KINDS = ("text", "risk", "turn")
 
-# (kind, id, trial); the trial of a text or decision is 0.
-Unit = tuple[str, str, int]
+# (dialogue id, trial)
+Trial = tuple[str, int]
+
+
+class _Pairs(Protocol):
+    """Paired units of one kind: how many, and how many of them and of all are in a slice."""
+
+    @property
+    def counts(self) -> PairCounts: ...
+
+    def in_slice(self, tag: str) -> tuple[int, int]:
+        """Planned and paired units that have a tag."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrialPairs:
+    """Paired trials of dialogues.
+
+    Attributes:
+        counts: of trials.
+        paired, planned: trials held by both, and known to either.
+        tags: of each trial, of either side.
+    """
+
+    counts: PairCounts
+    paired: frozenset[Trial]
+    planned: frozenset[Trial]
+    tags: Mapping[Trial, frozenset[str]]
+
+    def in_slice(self, tag: str) -> tuple[int, int]:
+        """See `SamplePairs.in_slice`."""
+        planned, paired = (
+            sum(tag in self.tags.get(trial, ()) for trial in trials) for trials in (self.planned, self.paired)
+        )
+        return planned, paired
 
 
 @dataclass(frozen=True)
@@ -25,50 +64,35 @@ class Pairing:
 
     Attributes:
         candidate, baseline: the paired records of each model.
-        paired, planned: units held by both, and units known to either.
-        usable: usable units of the candidate and of the baseline.
-        tags: of each unit, for slices.
+        kinds: the pairs of each kind of evidence.
     """
 
     candidate: Evidence
     baseline: Evidence
-    paired: frozenset[Unit]
-    planned: frozenset[Unit]
-    usable: tuple[frozenset[Unit], frozenset[Unit]]
-    tags: dict[Unit, frozenset[str]]
-    _counts: dict[str | None, Counter[tuple[str, str]]] = field(
+    kinds: Mapping[str, _Pairs]
+    _counted: dict[tuple[str, str], tuple[int, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def counts(self, kind: str) -> PairCounts:
         """How many units of `kind` are paired."""
-        candidate, baseline = self.usable
-        return PairCounts(
-            candidate=_count(candidate, kind),
-            baseline=_count(baseline, kind),
-            paired=_count(self.paired, kind),
-            planned=_count(self.planned, kind),
-        )
+        pairs = self.kinds.get(kind)
+        return PairCounts(0, 0, 0, 0) if pairs is None else pairs.counts
 
     def coverage(self, kinds: Iterable[str], slice: str | None) -> float | None:
         """Paired units over planned ones of some kinds, within a slice; None where nothing was planned."""
         planned, paired = 0, 0
-        for kind in set(kinds):
-            planned += self._counted(slice)["planned", kind]
-            paired += self._counted(slice)["paired", kind]
+        for kind in set(kinds) & set(self.kinds):
+            found = self._in_slice(kind, slice)
+            planned, paired = planned + found[0], paired + found[1]
         return paired / planned if planned else None
 
-    def _counted(self, slice: str | None) -> Counter[tuple[str, str]]:
-        """Planned and paired units of each kind within a slice, counted once."""
-        if slice not in self._counts:
-            found: Counter[tuple[str, str]] = Counter()
-            for name, units in (("planned", self.planned), ("paired", self.paired)):
-                kinds = Counter(
-                    unit[0] for unit in units if slice is None or slice in self.tags.get(unit, ())
-                )
-                found.update({(name, kind): number for kind, number in kinds.items()})
-            self._counts[slice] = found
-        return self._counts[slice]
+    def _in_slice(self, kind: str, slice: str | None) -> tuple[int, int]:
+        if slice is None:
+            return self.kinds[kind].counts.planned, self.kinds[kind].counts.paired
+        if (kind, slice) not in self._counted:
+            self._counted[kind, slice] = self.kinds[kind].in_slice(slice)
+        return self._counted[kind, slice]
 
 
 def pair(candidate: Evidence, baseline: Evidence, dialogues: DialogueSetup | None = None) -> Pairing:
@@ -81,51 +105,58 @@ def pair(candidate: Evidence, baseline: Evidence, dialogues: DialogueSetup | Non
     Raises:
         InputError: an id is recorded twice.
     """
-    ours, theirs = _units(candidate), _units(baseline)
-    paired = frozenset(unit for unit, content in ours.usable.items() if theirs.usable.get(unit) == content)
-    paired = _same_dialogues(paired, ours, theirs)
+    for evidence in (candidate, baseline):
+        twice = evidence.columns.repeated()
+        if twice is not None:
+            raise InputError(f"{twice[0]} {twice[1]!r} is recorded twice; the evidence is damaged")
+    samples: dict[str, SamplePairs] = pair_samples(candidate.columns, baseline.columns)
+    trials = _pair_trials(candidate, baseline, dialogues)
     return Pairing(
-        candidate=_restrict(candidate, ours, paired),
-        baseline=_restrict(baseline, theirs, paired),
-        paired=paired,
-        planned=frozenset(ours.tags) | frozenset(theirs.tags) | _planned_trials(dialogues),
-        usable=(frozenset(ours.usable), frozenset(theirs.usable)),
-        tags={
-            unit: ours.tags.get(unit, frozenset()) | theirs.tags.get(unit, frozenset())
-            for unit in {**ours.tags, **theirs.tags}
-        },
+        candidate=_restrict(candidate, [pairs.candidate_rows for pairs in samples.values()], trials),
+        baseline=_restrict(baseline, [pairs.baseline_rows for pairs in samples.values()], trials),
+        kinds={**samples, "turn": trials},
+    )
+
+
+def _pair_trials(candidate: Evidence, baseline: Evidence, dialogues: DialogueSetup | None) -> TrialPairs:
+    ours, theirs = _trials(candidate), _trials(baseline)
+    paired = frozenset(
+        trial
+        for trial, length in ours.usable.items()
+        if theirs.usable.get(trial) == length and _same_dialogue(ours.turns[trial], theirs.turns[trial])
+    )
+    planned = frozenset(ours.tags) | frozenset(theirs.tags) | _planned_trials(dialogues)
+    none: frozenset[str] = frozenset()
+    return TrialPairs(
+        PairCounts(len(ours.usable), len(theirs.usable), len(paired), len(planned)),
+        paired,
+        planned,
+        {trial: ours.tags.get(trial, none) | theirs.tags.get(trial, none) for trial in planned},
     )
 
 
 @dataclass(frozen=True)
-class _Units:
-    """Units of one model: all with their tags, the usable ones with what must be equal in a pair."""
+class _Trials:
+    """Trials of one model: all with their tags, the usable ones with what must be equal in a pair."""
 
-    tags: dict[Unit, frozenset[str]]
-    usable: dict[Unit, object]
-    turns: dict[Unit, dict[int, str]]
+    tags: dict[Trial, frozenset[str]]
+    usable: dict[Trial, int]
+    turns: dict[Trial, dict[int, str]]
 
 
-def _units(evidence: Evidence) -> _Units:
-    tags: dict[Unit, frozenset[str]] = {}
-    usable: dict[Unit, object] = {}
-    for sample in evidence.samples:
-        unit = _sample_unit(sample)
-        if unit in tags:
-            raise InputError(f"{sample.kind} {sample.sample_id!r} is recorded twice; the evidence is damaged")
-        tags[unit] = frozenset(sample.tags)
-        if sample.status == "ok":
-            usable[unit] = (sample.digest, sample.cluster, sample.part)
-    trials: defaultdict[Unit, list[TurnRecord]] = defaultdict(list)
+def _trials(evidence: Evidence) -> _Trials:
+    tags: dict[Trial, frozenset[str]] = {}
+    usable: dict[Trial, int] = {}
+    trials: defaultdict[Trial, list[TurnRecord]] = defaultdict(list)
     for turn in evidence.turns:
-        trials[_turn_unit(turn)].append(turn)
-    texts: dict[Unit, dict[int, str]] = {}
-    for unit, turns in trials.items():
-        texts[unit] = _user_texts(turns)
-        tags[unit] = frozenset(tag for turn in turns for tag in turn.tags)
+        trials[turn.dialogue_id, turn.trial].append(turn)
+    texts: dict[Trial, dict[int, str]] = {}
+    for trial, turns in trials.items():
+        texts[trial] = _user_texts(turns)
+        tags[trial] = frozenset(tag for turn in turns for tag in turn.tags)
         if all(turn.status != "infrastructure_fault" for turn in turns):
-            usable[unit] = turns[0].dialogue_turns
-    return _Units(tags, usable, texts)
+            usable[trial] = turns[0].dialogue_turns
+    return _Trials(tags, usable, texts)
 
 
 def _user_texts(turns: Sequence[TurnRecord]) -> dict[int, str]:
@@ -138,45 +169,27 @@ def _user_texts(turns: Sequence[TurnRecord]) -> dict[int, str]:
     return texts
 
 
-def _same_dialogues(paired: frozenset[Unit], ours: _Units, theirs: _Units) -> frozenset[Unit]:
-    """Keep trials in which the user said the same as far as both went (one may have ended earlier)."""
-    return frozenset(
-        unit
-        for unit in paired
-        if unit[0] != "turn"
-        or all(text == theirs.turns[unit].get(index, text) for index, text in ours.turns[unit].items())
-    )
+def _same_dialogue(ours: Mapping[int, str], theirs: Mapping[int, str]) -> bool:
+    """Whether the user said the same as far as both went (one may have ended earlier)."""
+    return all(text == theirs.get(index, text) for index, text in ours.items())
 
 
-def _planned_trials(dialogues: DialogueSetup | None) -> frozenset[Unit]:
+def _planned_trials(dialogues: DialogueSetup | None) -> frozenset[Trial]:
     if dialogues is None:
         return frozenset()
     copies = set(dialogues.unvaried if dialogues.varies else dialogues.dialogue_ids)
     # Trials without a source of variation are copies: the first carries all that there is to know.
     return frozenset(
-        ("turn", name, trial)
+        (name, trial)
         for name in dialogues.dialogue_ids
         for trial in range(1 if name in copies else dialogues.trials)
     )
 
 
-def _restrict(evidence: Evidence, units: _Units, paired: frozenset[Unit]) -> Evidence:
-    if len(paired) == len(units.tags):
+def _restrict(evidence: Evidence, rows: Sequence[RowArray], trials: TrialPairs) -> Evidence:
+    chosen = np.sort(np.concatenate([np.empty(0, np.intp), *rows]))
+    turns = tuple(turn for turn in evidence.turns if (turn.dialogue_id, turn.trial) in trials.paired)
+    if len(chosen) == len(evidence.samples) and len(turns) == len(evidence.turns):
         # Every record is one of a pair: what is known of the whole evidence needn't be computed again.
         return evidence
-    return Evidence(
-        samples=tuple(sample for sample in evidence.samples if _sample_unit(sample) in paired),
-        turns=tuple(turn for turn in evidence.turns if _turn_unit(turn) in paired),
-    )
-
-
-def _sample_unit(sample: SampleRecord) -> Unit:
-    return (sample.kind, sample.sample_id, 0)
-
-
-def _turn_unit(turn: TurnRecord) -> Unit:
-    return ("turn", turn.dialogue_id, turn.trial)
-
-
-def _count(units: frozenset[Unit], kind: str) -> int:
-    return sum(unit[0] == kind for unit in units)
+    return Evidence(samples=evidence.columns.chosen(chosen), turns=turns)

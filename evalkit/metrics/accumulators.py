@@ -2,8 +2,10 @@
 
 Integer addition is exact in any order, so neither batches nor shards nor a resume can move a bit of a sum. A
 float64 holds such a sum exactly below 2**23 (8.4 million nats), and `math.fsum` adds several exactly beyond
-that.
+that, as does `exact_sum` for arrays.
 """
+
+import math
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +14,7 @@ FRACTION_BITS = 30
 UNIT = 2.0**-FRACTION_BITS
 
 _LARGEST_EXACT = 1 << 53
+_LARGEST_HALVED = 2.0**62
 
 
 def to_fixed(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
@@ -33,6 +36,21 @@ def from_fixed(total: int) -> float:
     if abs(total) > _LARGEST_EXACT:
         raise OverflowError(f"a sum of {total * UNIT:.0f} is too large to be exact")
     return total * UNIT
+
+
+def exact_sum(values: npt.NDArray[np.float64]) -> float:
+    """The float64 next to the exact sum, as `math.fsum` gives it, without a step in Python for each fixed-point value.
+
+    Args:
+        values: shape (values,); any other than multiples of `UNIT` below 2**32 are left to `math.fsum`.
+    """
+    scaled = values * 2.0**FRACTION_BITS
+    if not ((np.abs(scaled) < _LARGEST_HALVED) & (np.rint(scaled) == scaled)).all():
+        return math.fsum(values)
+    fixed = scaled.astype(np.int64)
+    # Upper and lower half apart: neither sum can pass the end of int64 before there are 2**31 values.
+    total = (int((fixed >> 32).sum()) << 32) + int((fixed & 0xFFFFFFFF).sum())
+    return total / (1 << FRACTION_BITS)
 
 
 def class_sums(

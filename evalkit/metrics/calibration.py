@@ -85,7 +85,7 @@ class CalibrationErrorEstimator:
 
 def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
     """calibration/ece and /brier of the judged decisions; empty where no decision was planned."""
-    planned = [sample for sample in evidence.samples if sample.kind == "risk"]
+    planned = evidence.columns.of_kind("risk").listed()
     if context.risk is None or not planned:
         return []
     judged = [sample for sample in planned if sample.status == "ok" and sample.part == "judged"]

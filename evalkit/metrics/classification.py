@@ -192,7 +192,7 @@ class AucEstimator:
 
 def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
     """risk/high_risk_recall, /false_reject_rate, /precision, /cost and /auc; empty where no decision was planned."""
-    planned = [sample for sample in evidence.samples if sample.kind == "risk"]
+    planned = evidence.columns.of_kind("risk").listed()
     if context.risk is None or not planned:
         return []
     return _of_decisions(planned, context.risk)

@@ -4,11 +4,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+
+from evalkit.metrics.accumulators import exact_sum
 
 FloatArray = npt.NDArray[np.float64]
 IndexArray = npt.NDArray[np.intp]
@@ -203,15 +205,15 @@ class RatioEstimator:
     @cached_property
     def n(self) -> int:
         """Units in the denominator."""
-        return round(math.fsum(self.denominators))
+        return round(exact_sum(self.denominators))
 
     @cached_property
     def value(self) -> float | None:
         """The ratio of the exact sums; None where the denominator is zero or the result is beyond float64."""
-        denominator = math.fsum(self.denominators)
+        denominator = exact_sum(self.denominators)
         if denominator == 0:
             return None
-        ratio = self.scale * (math.fsum(self.numerators) / denominator)
+        ratio = self.scale * (exact_sum(self.numerators) / denominator)
         if self.transform == "identity":
             return ratio
         return math.exp(ratio) if ratio <= _LOG_MAX else None
@@ -305,6 +307,7 @@ def chosen_clusters(
     return tuple(clusters[place] for place in places.tolist()), chosen.astype(np.intp)
 
 
+@cache
 def group_names(size: int) -> tuple[str, ...]:
     """Names of groups of clusters; nothing reads them but their number."""
     return tuple(f"group-{number}" for number in range(size))

@@ -1,7 +1,6 @@
 """From evidence to results: every metric as an estimator, then its value with its uncertainty."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -53,10 +52,9 @@ def build_estimators(
         InputError: an id is recorded twice, or the user's code doesn't work.
     """
     declared = declared or declare(context)
-    records = Counter((sample.kind, sample.sample_id) for sample in evidence.samples)
-    if len(records) != len(evidence.samples):
-        kind, sample_id = records.most_common(1)[0][0]
-        raise InputError(f"evidence: {kind} {sample_id!r} is recorded twice; the evidence is damaged")
+    twice = evidence.columns.repeated()
+    if twice is not None:
+        raise InputError(f"evidence: {twice[0]} {twice[1]!r} is recorded twice; the evidence is damaged")
     measured = [named for family in _FAMILIES for named in family.estimators(evidence, context)]
     measured += own.estimators(evidence, context, declared.own)
     if context.resample is not None:

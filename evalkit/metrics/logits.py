@@ -1,7 +1,6 @@
 """Statistics of the next-token distribution, averaged over the scored tokens, of all and by class."""
 
-import math
-
+from evalkit.metrics.accumulators import exact_sum
 from evalkit.metrics.context import MetricContext
 from evalkit.metrics.estimators import NamedEstimator
 from evalkit.metrics.text_columns import SumField
@@ -44,8 +43,8 @@ def of_tokens(sums: TextSums, name: str | None) -> list[NamedEstimator]:
     if sums.lacks("rank"):
         found.append(sums.null(f"logits/top_k_accuracy{suffix}", _NOT_GIVEN.format("rank")))
         return found
-    total = math.fsum(tokens)
-    top5 = math.fsum(sums.class_column(name, "top5")) / total if total else None
+    total = exact_sum(tokens)
+    top5 = exact_sum(sums.class_column(name, "top5")) / total if total else None
     top1 = sums.class_column(name, "top1")
     found.append(
         sums.ratio(f"logits/top_k_accuracy{suffix}", top1, tokens, share=True, details={"top_5": top5})

@@ -170,7 +170,7 @@ def estimators(
         records: Sequence[SampleRecord | TurnRecord] = (
             evidence.turns
             if metric.evidence == "turn"
-            else [sample for sample in evidence.samples if sample.kind == metric.evidence]
+            else evidence.columns.of_kind(metric.evidence).listed()
         )
         found.append(_of_records(metric, records, None))
         for name in context.slices:

@@ -2,6 +2,7 @@
 
 import math
 
+from evalkit.metrics.accumulators import exact_sum
 from evalkit.metrics.context import MetricContext, ViewSetup
 from evalkit.metrics.estimators import NamedEstimator
 from evalkit.metrics.spec import VIEW_PREFIX
@@ -54,9 +55,9 @@ def _per_word(sums: TextSums) -> NamedEstimator:
 
 def _of_view(sums: TextSums, view: ViewSetup) -> NamedEstimator:
     nll, tokens = sums.view_column(view, "nll"), sums.view_column(view, "tokens")
-    total = math.fsum(sums.column("scored"))
+    total = exact_sum(sums.column("scored"))
     details: dict[str, object] = {
-        "token_share": math.fsum(tokens) / total if total else None,
+        "token_share": exact_sum(tokens) / total if total else None,
         "overlapping": True,
     }
     return sums.ratio(VIEW_PREFIX + view.name, nll, tokens, "exp", details=details)
@@ -67,5 +68,5 @@ def _oddities(sums: TextSums) -> dict[str, object]:
 
 
 def _share(sums: TextSums, name: str) -> dict[str, object]:
-    total = math.fsum(sums.column("scored"))
-    return {"token_share": math.fsum(sums.class_column(name, "tokens")) / total if total else None}
+    total = exact_sum(sums.column("scored"))
+    return {"token_share": exact_sum(sums.class_column(name, "tokens")) / total if total else None}

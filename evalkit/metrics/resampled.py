@@ -99,7 +99,7 @@ def estimators(
     Raises:
         InputError: a scored text has no weight.
     """
-    texts = tuple(sample for sample in evidence.samples if sample.kind == "text")
+    texts = evidence.columns.of_kind("text").listed()
     for sample in texts:
         if sample.status == "ok" and sample.sample_id not in setup.weights:
             raise InputError(

@@ -20,6 +20,7 @@ from evalkit.metrics.robustness_specs import measured, robustness_name
 from evalkit.metrics.text_sums import TextSums
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.records import SampleRecord
+from evalkit.runs.samples import Samples
 from evalkit.statistics.intervals import MIN_CLUSTERS
 from evalkit.statistics.paired import ChangeEstimator, ChangeKind
 
@@ -31,12 +32,13 @@ _PER_UNIT = ("perplexity/token", "perplexity/word", "perplexity/byte", "bits_per
 
 def estimators(evidence: Evidence, context: MetricContext) -> list[NamedEstimator]:
     """robustness/<perturbation>/<metric> over all texts and each asked slice, the headline for every tag."""
-    clean = {record.sample_id: record for record in evidence.samples if record.kind == "text"}
+    if not context.robustness:
+        return []
+    clean = {record.sample_id: record for record in evidence.columns.of_kind("text").listed()}
+    perturbed = evidence.columns.of_kind("perturbed").listed()
     found: list[NamedEstimator] = []
     for setup in context.robustness:
-        changed = {
-            record.source_id: record for record in evidence.samples if record.perturbation == setup.name
-        }
+        changed = {record.source_id: record for record in perturbed if record.perturbation == setup.name}
         found += _of_perturbation(setup, clean, changed, context)
     return found
 
@@ -84,7 +86,7 @@ def _of_slice(
     touched = sum(ours.digest != theirs.digest for ours, theirs in scored)
     own = tuple(one.name for one in context.classes)
     sums = [
-        TextSums(slice, tuple(pair[side] for pair in scored), len(clean), context.absent, own)
+        TextSums(slice, Samples.of([pair[side] for pair in scored]), len(clean), context.absent, own)
         for side in (0, 1)
     ]
     coverage = len(ok) / len(clean) if clean else None

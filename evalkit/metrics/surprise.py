@@ -7,6 +7,7 @@ import numpy as np
 
 from evalkit.metrics.estimators import FloatArray
 from evalkit.runs.records import SampleRecord
+from evalkit.runs.samples import Samples
 
 # Iglewicz & Hoaglin (1993, How to Detect and Handle Outliers): 0.6745 * (x - median) / MAD beyond 3.5.
 _TO_SIGMA = 0.6745
@@ -28,7 +29,8 @@ def surprise_details(scored: Sequence[SampleRecord]) -> dict[str, Any]:
     Args:
         scored: texts with status ok.
     """
-    asked = [record for record in scored if record.scored > 0]
+    texts = Samples.of(scored)
+    asked = texts.where(texts.counts("scored") > 0)
     first = _first_tokens(asked)
     details: dict[str, Any] = {"surprise_outliers": _outliers(asked), "first_token": first}
     if 2 * first["extreme"] > first["texts"]:
@@ -47,31 +49,27 @@ def robust_scores(values: FloatArray) -> FloatArray | None:
     return None if spread == 0 else _TO_SIGMA * deviations / spread
 
 
-def _outliers(asked: Sequence[SampleRecord]) -> dict[str, Any]:
+def _outliers(asked: Samples) -> dict[str, Any]:
     found: dict[str, Any] = {"cutoff": _CUTOFF, "count": None, "texts": []}
     if len(asked) < _MIN_TEXTS:
         return {**found, "reason": f"only {len(asked)} scored texts; {_MIN_TEXTS} are needed"}
-    means = np.array([record.nll / record.scored for record in asked], dtype=np.float64)
+    means = asked.nll / asked.counts("scored")
     scores = robust_scores(means)
     if scores is None:
         return {**found, "reason": "most texts have equal mean surprise: no spread to measure by"}
-    far = [index for index in range(len(asked)) if abs(scores[index]) > _CUTOFF]
-    far.sort(key=lambda index: (-abs(scores[index]), asked[index].sample_id))
+    far = np.flatnonzero(np.abs(scores) > _CUTOFF).tolist()
+    names = asked.chosen(np.array(far, dtype=np.intp)).strings("sample_id")
+    listed = sorted(zip(far, names, strict=True), key=lambda one: (-abs(scores[one[0]]), one[1]))[:_LISTED]
     found["count"] = len(far)
     found["texts"] = [
-        {"sample_id": asked[index].sample_id, "mean": float(means[index]), "score": float(scores[index])}
-        for index in far[:_LISTED]
+        {"sample_id": name, "mean": float(means[index]), "score": float(scores[index])}
+        for index, name in listed
     ]
     return found
 
 
-def _first_tokens(asked: Sequence[SampleRecord]) -> dict[str, Any]:
+def _first_tokens(asked: Samples) -> dict[str, Any]:
     # A first token outside the most surprising ones of its text is below them, hence not extreme by itself.
-    extreme = sum(
-        any(
-            start == record.bytes - record.bytes_scored and -logprob > _EXTREME_NATS
-            for start, _, logprob in record.worst
-        )
-        for record in asked
-    )
-    return {"texts": len(asked), "extreme": extreme, "above_nats": _EXTREME_NATS}
+    worst, first = asked.worst, asked.counts("bytes") - asked.counts("bytes_scored")
+    extreme = (worst.starts == first[worst.rows]) & (-worst.logprobs > _EXTREME_NATS)
+    return {"texts": len(asked), "extreme": len(np.unique(worst.rows[extreme])), "above_nats": _EXTREME_NATS}

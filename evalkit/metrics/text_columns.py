@@ -1,14 +1,13 @@
-"""The sums of many texts as arrays: read from the records once, then used by every metric of the texts."""
+"""The sums of many texts as arrays: made once, then used by every metric of the texts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from operator import attrgetter
 from typing import Literal
 
 import numpy as np
 
 from evalkit.metrics.estimators import FloatArray, IndexArray, group_clusters
-from evalkit.runs.records import ClassSums, SampleRecord
+from evalkit.runs.samples import Samples, SumColumns
 
 SumField = Literal["tokens", "nll", "entropy", "margin", "rank", "top1", "top5"]
 TotalField = Literal["nll", "scored", "bytes_scored", "words"]
@@ -18,19 +17,19 @@ class TextColumns:
     """Columns over the texts of one slice that were scored; each is made when first asked for and must not be changed.
 
     Attributes:
-        records: the texts.
+        texts: of the slice.
     """
 
-    def __init__(self, records: Sequence[SampleRecord]) -> None:
-        self.records = records
+    def __init__(self, texts: Samples) -> None:
+        self.texts = texts
         self._totals: dict[str, FloatArray] = {}
         self._sums: dict[tuple[str | None, str], FloatArray] = {}
-        self._lacking: dict[str, bool] = {}
 
     def total(self, field: TotalField) -> FloatArray:
         """A total of each text, shape (texts,)."""
         if field not in self._totals:
-            self._totals[field] = np.array(list(map(attrgetter(field), self.records)), dtype=np.float64)
+            values = self.texts.nll if field == "nll" else self.texts.counts(field)
+            self._totals[field] = values.astype(np.float64)
         return self._totals[field]
 
     def of_class(self, name: str | None, field: SumField) -> FloatArray:
@@ -41,7 +40,7 @@ class TextColumns:
         """
         key = (name, field)
         if key not in self._sums:
-            column = np.zeros(len(self.records))
+            column = np.zeros(len(self.texts))
             if name is None:
                 # Fixed-point sums: plain addition is exact, in any order.
                 for one in self._parts:
@@ -49,17 +48,21 @@ class TextColumns:
             elif name in self._parts:
                 if self.lacks(field):
                     raise TypeError(f"some text has no {field}")
-                rows, parts = self._parts[name]
-                column[rows] = np.array(list(map(attrgetter(field), parts)), dtype=np.float64)
+                column[self._parts[name].rows] = self._parts[name].sums[field]
             self._sums[key] = column
         return self._sums[key]
 
+    def of_view(self, name: str, field: SumField) -> FloatArray:
+        """A sum of each text over one view, shape (texts,)."""
+        column = np.zeros(len(self.texts))
+        part = self.texts.sums("views").get(name)
+        if part is not None:
+            column[part.rows] = part.sums[field]
+        return column
+
     def lacks(self, field: SumField) -> bool:
         """Whether some text has no such statistic."""
-        if field not in self._lacking:
-            value = attrgetter(field)
-            self._lacking[field] = any(None in map(value, parts) for _, parts in self._parts.values())
-        return self._lacking[field]
+        return any(field in part.lacking for part in self._parts.values())
 
     @property
     def classes(self) -> frozenset[str]:
@@ -69,15 +72,9 @@ class TextColumns:
     @cached_property
     def clusters(self) -> tuple[tuple[str, ...], IndexArray]:
         """Sorted ids of the texts' clusters, and the place of each text's among them."""
-        return group_clusters([record.cluster for record in self.records])
+        return group_clusters(self.texts.strings("cluster"))
 
     @cached_property
-    def _parts(self) -> dict[str, tuple[IndexArray, list[ClassSums]]]:
+    def _parts(self) -> Mapping[str, SumColumns]:
         """For each class the places of the texts that have it, and their sums."""
-        found: dict[str, tuple[list[int], list[ClassSums]]] = {}
-        for place, record in enumerate(self.records):
-            for name, sums in record.classes.items():
-                rows, parts = found.setdefault(name, ([], []))
-                rows.append(place)
-                parts.append(sums)
-        return {name: (np.array(rows, dtype=np.intp), parts) for name, (rows, parts) in found.items()}
+        return self.texts.sums("classes")

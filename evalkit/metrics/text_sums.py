@@ -1,6 +1,5 @@
 """Sums of the text evidence, ready for ratios over clusters."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -18,7 +17,7 @@ from evalkit.metrics.estimators import (
 from evalkit.metrics.registry import TOKEN_CLASSES
 from evalkit.metrics.text_columns import SumField, TextColumns, TotalField
 from evalkit.runs.evidence import Evidence
-from evalkit.runs.records import SampleRecord
+from evalkit.runs.samples import Samples
 
 
 @dataclass(frozen=True)
@@ -27,14 +26,14 @@ class TextSums:
 
     Attributes:
         slice: tag, or None for all.
-        scored: records with status ok.
+        scored: texts with status ok.
         planned: records of any status.
         absent: why a metric has no value, by name.
         own_classes: token classes of the user.
     """
 
     slice: str | None
-    scored: tuple[SampleRecord, ...]
+    scored: Samples
     planned: int
     absent: dict[str, str]
     own_classes: tuple[str, ...] = ()
@@ -72,10 +71,8 @@ class TextSums:
     def view_column(self, view: ViewSetup, field: SumField) -> FloatArray:
         """A sum of each record over one view, shape (records,)."""
         if view.tag is not None:
-            member = np.array([view.tag in record.tags for record in self.scored], dtype=np.bool_)
-            return np.where(member, self.class_column(None, field), 0.0)
-        parts = [record.views.get(view.name) for record in self.scored]
-        return np.array([0.0 if part is None else getattr(part, field) for part in parts], dtype=np.float64)
+            return np.where(self.scored.tagged(view.tag), self.class_column(None, field), 0.0)
+        return self.columns.of_view(view.name, field)
 
     def ratio(
         self,
@@ -123,22 +120,20 @@ class TextSums:
 
 def text_slices(evidence: Evidence, context: MetricContext) -> list[TextSums]:
     """All texts, then the asked slices that some text belongs to; empty where no text was planned."""
-    texts = [sample for sample in evidence.samples if sample.kind == "text"]
+    texts = evidence.columns.of_kind("text")
     if not texts:
         return []
-    tags = {tag for sample in texts for tag in sample.tags}
+    tags = texts.tags
     names: list[str | None] = [None, *(name for name in context.slices if name in tags)]
     return [_sums(name, evidence, texts, context) for name in names]
 
 
-def _sums(
-    name: str | None, evidence: Evidence, texts: Sequence[SampleRecord], context: MetricContext
-) -> TextSums:
+def _sums(name: str | None, evidence: Evidence, texts: Samples, context: MetricContext) -> TextSums:
     own = tuple(setup.name for setup in context.classes)
     known: TextSums | None = evidence.memo.get(("texts", name))
     if known is None:
-        members = [sample for sample in texts if name is None or name in sample.tags]
-        scored = tuple(sample for sample in members if sample.status == "ok")
+        members = texts if name is None else texts.where(texts.tagged(name))
+        scored = members.where(members.equals("status", "ok"))
         known = TextSums(name, scored, len(members), context.absent, own)
         evidence.memo["texts", name] = known
     found = replace(known, absent=context.absent, own_classes=own)

@@ -6,16 +6,21 @@ top-1 confidence and outcome. It is the Brier score of the event "the most proba
 distribution, which the stored statistics don't determine. See `evalkit.metrics.top1` for confidence and outcome.
 """
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from evalkit.errors import InputError
-from evalkit.metrics.accumulators import FRACTION_BITS, UNIT
+from evalkit.metrics.accumulators import FRACTION_BITS, UNIT, exact_sum
 from evalkit.metrics.calibration import calibration_error
 from evalkit.metrics.context import MetricContext
-from evalkit.metrics.estimators import FloatArray, NamedEstimator, RatioEstimator, group_clusters
+from evalkit.metrics.estimators import (
+    FloatArray,
+    IndexArray,
+    NamedEstimator,
+    RatioEstimator,
+    chosen_clusters,
+)
 from evalkit.metrics.text_sums import TextSums, text_slices
 from evalkit.metrics.top1 import PackedArray, confidences, from_text, outcomes
 from evalkit.runs.evidence import Evidence
@@ -42,7 +47,7 @@ def _of_class(sums: TextSums, name: str | None, confidence: float) -> Iterator[N
     tokens = sums.class_column(name, "tokens")
     packed, sizes = _joined(sums, name)
     reason = None
-    if sizes != tokens.astype(np.int64).tolist():
+    if not np.array_equal(sizes, tokens):
         reason = _NOT_RECORDED
     elif not len(packed):
         reason = "no text was scored" if not sums.scored else "no token of the texts belongs to it"
@@ -50,11 +55,11 @@ def _of_class(sums: TextSums, name: str | None, confidence: float) -> Iterator[N
         yield from (sums.null(one, sums.absent.get(one, reason)) for one in names)
         return
     # A text without a token of the class says nothing: its cluster isn't one of this metric's.
-    used = [index for index, size in enumerate(sizes) if size]
-    clusters, index = group_clusters([sums.scored[one].cluster for one in used])
-    columns = np.repeat(index, [sizes[one] for one in used])
+    used = np.flatnonzero(sizes)
+    clusters, index = chosen_clusters(*sums.columns.clusters, used)
+    columns = np.repeat(index, sizes[used])
     said, came = confidences(packed), outcomes(packed)
-    shown = {"mean_confidence": math.fsum(said) / len(said), "accuracy": math.fsum(came) / len(came)}
+    shown = {"mean_confidence": exact_sum(said) / len(said), "accuracy": exact_sum(came) / len(came)}
     error = calibration_error(
         names[0],
         (clusters, columns),
@@ -80,22 +85,19 @@ def _of_class(sums: TextSums, name: str | None, confidence: float) -> Iterator[N
     )
 
 
-def _joined(sums: TextSums, name: str | None) -> tuple[PackedArray, Sequence[int]]:
+def _joined(sums: TextSums, name: str | None) -> tuple[PackedArray, IndexArray]:
     """The outcomes of one class (None: of all) over the texts, and how many each text has."""
-    parts, sizes = [np.empty(0, dtype=np.uint32)], []
-    for record in sums.scored:
-        if not record.top1_outcomes:
-            sizes.append(0)
-            continue
-        chosen = record.top1_outcomes.values() if name is None else [record.top1_outcomes.get(name, "")]
+    parts, sizes = [np.empty(0, dtype=np.uint32)], np.zeros(len(sums.scored), dtype=np.intp)
+    for row, outcomes_of in sums.scored.outcomes():
+        chosen = outcomes_of.values() if name is None else [outcomes_of.get(name, "")]
         try:
             own = [from_text(text) for text in chosen]
         except ValueError as error:
             raise InputError(
-                f"evidence: text {record.sample_id!r}: top1_outcomes: {error}; the evidence is damaged"
+                f"evidence: text {sums.scored[row].sample_id!r}: top1_outcomes: {error}; the evidence is damaged"
             ) from None
         parts += own
-        sizes.append(sum(map(len, own)))
+        sizes[row] = sum(map(len, own))
     return np.concatenate(parts), sizes
 
 

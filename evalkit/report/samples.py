@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from evalkit.report import numbers
 from evalkit.report.text import Segment, highlight
 from evalkit.runs.evidence import Evidence
@@ -26,15 +28,21 @@ class SampleView:
 
 def worst_samples(candidate: Evidence, baseline: Evidence | None) -> list[SampleView]:
     """The texts with the highest mean surprise a token, worst first."""
-    scored = [
-        sample
-        for sample in candidate.samples
-        if sample.kind == "text" and sample.status == "ok" and sample.scored > 0 and sample.text is not None
-    ]
-    theirs = baseline.samples if baseline else ()
-    others = {sample.sample_id: sample for sample in theirs if sample.kind == "text"}
-    scored.sort(key=lambda sample: (-_per_token(sample), sample.sample_id))
-    return [_view(sample, others.get(sample.sample_id)) for sample in scored[:MAX_SAMPLES]]
+    texts = candidate.columns.of_kind("text")
+    shown = texts.where(texts.equals("status", "ok") & (texts.counts("scored") > 0) & texts.has_text())
+    means = shown.nll / shown.counts("scored")
+    if len(shown) > MAX_SAMPLES:
+        # Those that tie with the last one shown come too: ids decide among them.
+        least = np.partition(means, -MAX_SAMPLES)[-MAX_SAMPLES]
+        shown = shown.where(means >= least)
+    worst = sorted(shown, key=lambda sample: (-_per_token(sample), sample.sample_id))[:MAX_SAMPLES]
+    others = {} if baseline is None else _with_ids(baseline, {sample.sample_id for sample in worst})
+    return [_view(sample, others.get(sample.sample_id)) for sample in worst]
+
+
+def _with_ids(evidence: Evidence, names: set[str]) -> dict[str, SampleRecord]:
+    texts = evidence.columns.of_kind("text")
+    return {sample.sample_id: sample for sample in texts.where(texts.named(names))}
 
 
 def _per_token(sample: SampleRecord) -> float:

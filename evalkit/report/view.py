@@ -235,7 +235,7 @@ def _conservation(source: ReportSource) -> Iterator[Fact]:
     for name, value in ours:
         yield Fact(name, numbers.count(value), numbers.count(theirs[name]) if name in theirs else "")
     cached = [
-        "" if evidence is None else numbers.count(sum(sample.from_cache for sample in evidence.samples))
+        "" if evidence is None else numbers.count(evidence.columns.from_cache())
         for evidence in (source.candidate, source.baseline)
     ]
     yield Fact("texts and decisions read from the result cache", *cached)

@@ -32,7 +32,7 @@ def check_whole(setup: RunSetup, evidence: Evidence, place: Path) -> None:
     }
     recorded: dict[str, set[object]] = {
         **{
-            kind: {record.sample_id for record in evidence.samples if record.kind == kind}
+            kind: set(evidence.columns.of_kind(kind).strings("sample_id"))
             for kind in ("text", "risk", "perturbed")
         },
         "turn": {(turn.dialogue_id, turn.trial, turn.turn_index) for turn in evidence.turns},

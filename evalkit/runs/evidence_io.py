@@ -1,8 +1,6 @@
 """Evidence as Parquet: one row a record, nested values as canonical JSON text, exact round trip."""
 
-import gc
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -15,6 +13,7 @@ from evalkit.files import write_bytes_atomic
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.folder import RunFolder, Side
 from evalkit.runs.records import ClassSums, ExpectationResult, LedgerCheck, SampleRecord, TurnRecord
+from evalkit.runs.stored_samples import StoredSamples
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +22,8 @@ RecordT = TypeVar("RecordT", SampleRecord, TurnRecord)
 
 # Rows that are turned into columns at a time: what is written isn't held twice.
 _GROUP_ROWS = 2048
+# Rows that are read at a time.
+_READ_ROWS = 1 << 16
 
 # Column types; what isn't named here is nested and stored as JSON text.
 _INTEGERS = frozenset(
@@ -92,22 +93,10 @@ def read_evidence(folder: RunFolder, side: Side) -> Evidence:
     Raises:
         InputError: a file is missing or isn't what `write_evidence` wrote.
     """
-    with _collector_at_rest():
-        samples = [sample_from_row(row) for row in _read(folder.samples(side), SampleRecord)]
-        turns = [turn_from_row(row) for row in _read(folder.turns(side), TurnRecord)]
-        return Evidence(samples=tuple(samples), turns=tuple(turns))
-
-
-@contextmanager
-def _collector_at_rest() -> Iterator[None]:
-    """Millions of records are made and none is let go: the cyclic collector would look through all of them again and again."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
+    path = folder.samples(side)
+    samples = StoredSamples.from_batches(path, sample_schema(), _batches(path, SampleRecord))
+    turns = [turn_from_row(row) for row in _rows(folder.turns(side), TurnRecord)]
+    return Evidence(samples=samples, turns=tuple(turns))
 
 
 def _write(path: Path, records: Sequence[SampleRecord | TurnRecord], kind: type[RecordT]) -> None:
@@ -141,7 +130,18 @@ def _nested(value: Any) -> Any:
     return value
 
 
-def _read(path: Path, kind: type[RecordT]) -> Iterator[dict[str, Any]]:
+def _rows(path: Path, kind: type[RecordT]) -> Iterator[dict[str, Any]]:
+    names = _schema(kind).names
+    try:
+        for batch in _batches(path, kind):
+            columns = [_values(name, batch.column(name).to_pylist()) for name in names]
+            for row in zip(*columns, strict=True):
+                yield dict(zip(names, row, strict=True))
+    except orjson.JSONDecodeError as error:
+        raise InputError(f"{path}: broken JSON in a cell ({error.msg}); the file is damaged") from None
+
+
+def _batches(path: Path, kind: type[RecordT]) -> "Iterator[pa.RecordBatch]":
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -155,13 +155,7 @@ def _read(path: Path, kind: type[RecordT]) -> Iterator[dict[str, Any]]:
                 raise InputError(
                     f"{path}: its columns aren't those of this version of evalkit; the file is damaged or foreign"
                 )
-            names = file.schema_arrow.names
-            for batch in file.iter_batches(batch_size=_GROUP_ROWS):
-                columns = [_values(name, batch.column(name).to_pylist()) for name in names]
-                for row in zip(*columns, strict=True):
-                    yield dict(zip(names, row, strict=True))
-    except orjson.JSONDecodeError as error:
-        raise InputError(f"{path}: broken JSON in a cell ({error.msg}); the file is damaged") from None
+            yield from file.iter_batches(batch_size=_READ_ROWS, use_threads=False)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path}: can't be read as Parquet ({str(error).splitlines()[0]}); the file is damaged"

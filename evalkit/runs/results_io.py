@@ -11,11 +11,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
+
 from evalkit.errors import InputError
 from evalkit.metrics.result import Direction, Interval, MetricResult
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.json_fields import Reader, encode, finite_or_none, read_json
 from evalkit.runs.records import SampleRecord, SampleStatus, TurnStatus
+from evalkit.runs.samples import BoolArray, CountField, Samples
 
 SCHEMA = "evalkit.results/1"
 
@@ -127,26 +130,53 @@ def conservation(samples: Sequence[SampleRecord]) -> Conservation:
     Raises:
         InputError: the parts of a text don't add up to the whole.
     """
-    texts = [sample for sample in samples if sample.kind == "text"]
-    scored = [sample for sample in texts if sample.status == "ok"]
-    for sample in scored:
-        problem = _lost(sample)
-        if problem is not None:
-            raise InputError(f"evidence: text {sample.sample_id!r}: {problem}; the evidence is damaged")
-    statuses = Counter(sample.status for sample in texts)
+    texts = Samples.of(samples).of_kind("text")
+    scored = texts.where(texts.equals("status", "ok"))
+    damaged = np.flatnonzero(_suspect(scored))
+    if len(damaged):
+        sample = scored[int(damaged[0])]
+        raise InputError(f"evidence: text {sample.sample_id!r}: {_lost(sample)}; the evidence is damaged")
+    statuses = texts.statuses()
     return Conservation(
         texts=len(texts),
-        **{status: statuses[status] for status in get_args(SampleStatus)},
-        tokens_encoded=sum(sample.tokens for sample in scored),
-        tokens_scored=sum(sample.scored for sample in scored),
-        tokens_unconditioned=sum(sample.unconditioned for sample in scored),
-        bytes=sum(sample.bytes for sample in scored),
-        bytes_scored=sum(sample.bytes_scored for sample in scored),
+        **{status: statuses["text", status] for status in get_args(SampleStatus)},
+        tokens_encoded=_total(scored, "tokens"),
+        tokens_scored=_total(scored, "scored"),
+        tokens_unconditioned=_total(scored, "unconditioned"),
+        bytes=_total(scored, "bytes"),
+        bytes_scored=_total(scored, "bytes_scored"),
     )
 
 
-def _lost(sample: SampleRecord) -> str | None:
-    """What of a scored text is missing or counted twice, or None; the sums are exact, so equality is meant literally."""
+def _total(samples: Samples, field: CountField) -> int:
+    return int(samples.counts(field).sum())
+
+
+def _suspect(scored: Samples) -> BoolArray:
+    """Which scored texts lack something or count it twice; the sums are exact, so equality is meant literally."""
+    parts = {field: np.zeros(len(scored)) for field in ("tokens", "bytes", "nll")}
+    for columns in scored.sums("classes").values():
+        for field, total in parts.items():
+            total[columns.rows] += columns.sums[field]
+    tokens, own, unconditioned = (
+        scored.counts("tokens"),
+        scored.counts("scored"),
+        scored.counts("unconditioned"),
+    )
+    size, own_size = scored.counts("bytes"), scored.counts("bytes_scored")
+    whole = (own_size == size) | ((unconditioned != 0) & (own_size < size))
+    wrong: BoolArray = (
+        (tokens != own + unconditioned)
+        | (parts["tokens"] != own)
+        | (parts["bytes"] != own_size)
+        | (parts["nll"] != scored.nll)
+        | ~whole
+    )
+    return wrong
+
+
+def _lost(sample: SampleRecord) -> str:
+    """What of a text that is `_suspect` is missing or counted twice."""
     parts = sample.classes.values()
     if sample.tokens != sample.scored + sample.unconditioned:
         return f"{sample.tokens} tokens, but {sample.scored} scored and {sample.unconditioned} unconditioned"
@@ -156,15 +186,14 @@ def _lost(sample: SampleRecord) -> str | None:
         return f"{sample.bytes_scored} bytes scored, but {sum(part.bytes for part in parts)} in its classes"
     if sum(part.nll for part in parts) != sample.nll:
         return "the sum over its classes isn't its whole surprise"
-    whole = sample.bytes_scored == sample.bytes
-    if not (whole or (sample.unconditioned and sample.bytes_scored < sample.bytes)):
-        return f"{sample.bytes_scored} of {sample.bytes} bytes scored, {sample.unconditioned} tokens unconditioned"
-    return None
+    return (
+        f"{sample.bytes_scored} of {sample.bytes} bytes scored, {sample.unconditioned} tokens unconditioned"
+    )
 
 
 def status_counts(evidence: Evidence) -> StatusCounts:
     """Records by kind and status, every status named."""
-    found = Counter((str(sample.kind), str(sample.status)) for sample in evidence.samples)
+    found = Counter(evidence.columns.statuses())
     found.update(("turn", str(turn.status)) for turn in evidence.turns)
     return {kind: {status: found[kind, status] for status in statuses} for kind, statuses in STATUSES.items()}
 

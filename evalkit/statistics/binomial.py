@@ -5,6 +5,7 @@ from typing import Literal
 
 import numpy as np
 
+from evalkit.metrics.accumulators import exact_sum
 from evalkit.metrics.estimators import FloatArray
 
 
@@ -60,8 +61,8 @@ def effective_sample(successes: FloatArray, trials: FloatArray, tail: float) -> 
     """
     from scipy.stats import t
 
-    total = math.fsum(trials)
-    share = math.fsum(successes) / total
+    total = exact_sum(trials)
+    share = exact_sum(successes) / total
     clusters = int(np.count_nonzero(trials))
     if share <= 0 or share >= 1 or clusters < 2:
         return share * clusters, float(clusters)

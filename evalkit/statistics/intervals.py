@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from evalkit.metrics.accumulators import exact_sum
 from evalkit.metrics.estimators import (
     Estimator,
     FloatArray,
@@ -162,13 +163,13 @@ def _counted(
         raise _NoIntervalError("not a share of counted outcomes")
     successes, trials = estimator.outcomes()
     single = one_outcome_each(successes, trials)
-    share = math.fsum(successes) / math.fsum(trials)
+    share = exact_sum(successes) / exact_sum(trials)
     if not single and 0 < share < 1 and np.count_nonzero(trials) < MIN_CLUSTERS:
         raise _NoIntervalError(too_few(int(np.count_nonzero(trials))))
     formula = clopper_pearson if kind == "exact-binomial" else wilson
 
     def ends(sides: Sides) -> tuple[float, float]:
-        counts = (math.fsum(successes), math.fsum(trials))
+        counts = (exact_sum(successes), exact_sum(trials))
         if not single:
             counts = effective_sample(successes, trials, (1 - confidence) / sides)
         return formula(*counts, confidence, sides)
@@ -261,11 +262,11 @@ def delta_error(estimator: RatioEstimator) -> float | None:
     transform's derivative. None with fewer than two clusters, and where they don't vary (never an error of
     0).
     """
-    value, total = estimator.value, math.fsum(estimator.denominators)
+    value, total = estimator.value, exact_sum(estimator.denominators)
     size = int(np.count_nonzero(estimator.denominators))
     if value is None or size < 2:
         return None
-    ratio = math.fsum(estimator.numerators) / total
+    ratio = exact_sum(estimator.numerators) / total
     residuals = estimator.numerators - ratio * estimator.denominators
     error = estimator.scale * math.sqrt(size / (size - 1) * float(residuals @ residuals)) / total
     if _same(ratio, ratio + error / estimator.scale):

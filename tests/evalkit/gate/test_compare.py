@@ -410,15 +410,14 @@ def test_counts_of_each_side() -> None:
     pairing = pair(ours, BETTER)
     assert pairing.counts("text") == PairCounts(candidate=38, baseline=40, paired=38, planned=40)
     assert pairing.counts("risk") == PairCounts(40, 40, 40, 40)
-    assert pairing.tags[("text", "t001", 0)] == frozenset()
-    assert ("text", "t001", 0) in pairing.planned and ("text", "t001", 0) not in pairing.paired
+    assert not {"t001", "t002"} & {sample.sample_id for sample in pairing.candidate.samples}
+    assert "t001" not in {sample.sample_id for sample in pairing.baseline.samples if sample.kind == "text"}
 
 
 def test_tags_of_either_side_count() -> None:
     tagged = without(WORSE, "t003", tags=["vip"])
     other = without(BETTER, "t003", tags=["gold"])
     pairing = pair(tagged, other)
-    assert pairing.tags[("text", "t003", 0)] == frozenset({"vip", "gold"})
     assert (pairing.coverage(("text",), "vip"), pairing.coverage(("text",), "gold")) == (1.0, 1.0)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.metrics.accumulators import UNIT, class_sums, from_fixed, to_fixed
+from evalkit.metrics.accumulators import UNIT, class_sums, exact_sum, from_fixed, to_fixed
 
 FLOATS = st.lists(st.floats(-200, 200, width=32), max_size=60)
 
@@ -40,3 +40,19 @@ def test_class_sums_add_up_to_the_total(classes, data):
 def test_a_sum_beyond_exactness_is_refused():
     with pytest.raises(OverflowError, match="too large to be exact"):
         from_fixed((1 << 53) + 1)
+
+
+def test_sums_of_arrays_are_those_of_fsum() -> None:
+    draw = np.random.default_rng(3)
+    arrays = [
+        np.rint(draw.normal(0, 1e3, 10_000) * 2**30) / 2**30,
+        # Beyond 2**53 units in all, even beyond int64.
+        np.rint(draw.gamma(1, 4e8, 100_000) * 2**20) / 2**20,
+        draw.normal(size=1000),
+        np.array([2.0**33, 1.5]),
+        np.array([-0.0]),
+        np.array([np.nan, 1.0]),
+        np.empty(0),
+    ]
+    for values in arrays:
+        assert repr(exact_sum(values)) == repr(math.fsum(values))
