@@ -211,10 +211,14 @@ def test_a_cancelled_turn_frees_the_session_and_leaves_no_trace(
     if streamed:
         call = server.stub.StreamTurn(request)
         next(call)
+        call.cancel()
     else:
-        call = server.stub.Turn.future(request)
-        assert eventually(lambda: status_of(lambda: server.turn(session, "x")) is grpc.StatusCode.ABORTED, 5)
-    call.cancel()
+        with server.frozen_engine():  # or else the turn may end before the cancel
+            call = server.stub.Turn.future(request)
+            server.status()
+            assert status_of(lambda: server.turn(session, "x")) is grpc.StatusCode.ABORTED
+            call.cancel()
+            server.status()
     retry: list[wire.TurnReply] = []
 
     def free() -> bool:
@@ -230,8 +234,10 @@ def test_a_cancelled_turn_frees_the_session_and_leaves_no_trace(
 
 def test_s20_turns_cancelled_on_arrival_are_never_stored(server: SandboxProcess) -> None:
     sessions = [server.open() for _ in range(30)]
-    for session in sessions:
-        server.stub.Turn.future(turn_request(session, "x", "t", max_new_tokens=128)).cancel()
+    with server.frozen_engine():  # or else a turn may end before its cancel
+        for session in sessions:
+            server.stub.Turn.future(turn_request(session, "x", "t", max_new_tokens=128)).cancel()
+        server.status()
     for session in sessions:
         close = wire.CloseSessionRequest(session_id=session)
         # Until the cancel has reached the engine the session is busy.
