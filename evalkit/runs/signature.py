@@ -162,7 +162,7 @@ def _private_key(path: Path) -> "Ed25519PrivateKey":
         ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise InputError(
-            f"{path}: not a private key in PEM; make one with `openssl genpkey -algorithm ed25519 -out {path.name}`"
+            f"{path}: not a private key in PEM; make one with `openssl genpkey -algorithm ed25519 -out NEW.pem`"
         ) from None
     if not isinstance(key, Ed25519PrivateKey):
         raise InputError(

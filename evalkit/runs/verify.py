@@ -46,10 +46,12 @@ def verify(folder: RunFolder) -> list[FileDifference]:
         folder: a finished run. reports/ are projections and aren't looked at.
 
     Raises:
-        InputError: no such folder.
+        InputError: no such folder, or one that holds nothing of a run.
     """
     if not folder.path.is_dir():
         raise InputError(f"{folder.path}: no such run folder; check the path")
+    if not any(os.path.lexists(path) for path in (folder.plan, folder.seal, folder.path / "evidence")):
+        raise InputError(f"{folder.path}: isn't a run (no plan.json, seal.json or evidence); check the path")
     found, differences = _walk(folder.path)
     differences += _check_seal(folder, found)
     differences += _check_json(folder, found)

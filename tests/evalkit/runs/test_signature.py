@@ -163,7 +163,8 @@ def test_a_rescored_run_has_to_be_signed_again(
     ("name", "message"),
     [
         ("absent.pem", "no such key file"),
-        ("ours.pub", "not a private key"),
+        # The advice never names the given file: openssl would overwrite it.
+        ("ours.pub", r"not a private key in PEM; make one with `[^`]* -out NEW\.pem`"),
         ("x25519.pem", "another kind"),
         ("locked.pem", "encrypted"),
     ],

@@ -254,6 +254,14 @@ def test_no_such_run(tmp_path: Path) -> None:
         verify(RunFolder(tmp_path / "nothing"))
 
 
+def test_another_folder_is_an_input_error_and_a_gutted_run_a_difference(run: RunFolder) -> None:
+    with pytest.raises(InputError, match=r"isn't a run \(no plan\.json"):
+        verify(RunFolder(run.path.parent))
+    run.plan.unlink()
+    run.seal.unlink()
+    assert {"plan.json", "seal.json"} <= named(run)
+
+
 def test_a_run_without_baseline(tmp_path: Path) -> None:
     run = write_run(tmp_path / "alone", RULES, random_evidence(3, texts=6, dialogues=2), None)
     assert verify(run) == []
