@@ -326,4 +326,7 @@ def group_clusters(unit_clusters: Sequence[str]) -> tuple[tuple[str, ...], Index
 
 
 def _sums(index: IndexArray, values: Sequence[float] | FloatArray, size: int) -> FloatArray:
+    if size == len(index) and np.array_equal(index, np.arange(size)):
+        # Each unit is a cluster of its own and in its place: columns are shared, not copied for every metric.
+        return np.asarray(values, dtype=np.float64)
     return np.bincount(index, np.asarray(values, dtype=np.float64), size).astype(np.float64)

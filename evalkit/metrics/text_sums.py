@@ -100,7 +100,9 @@ class TextSums:
         # A text without a unit in the denominator says nothing: its cluster isn't one of this metric's.
         used = np.flatnonzero(denominators)
         clusters, index = chosen_clusters(*self.columns.clusters, used)
-        estimator = kind.from_groups(clusters, index, numerators[used], denominators[used], transform, scale)
+        if len(used) < len(denominators):
+            numerators, denominators = numerators[used], denominators[used]
+        estimator = kind.from_groups(clusters, index, numerators, denominators, transform, scale)
         reason = None
         if estimator.value is None:
             reason = "no text was scored" if not self.scored else "no token of the texts belongs to it"
