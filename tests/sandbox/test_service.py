@@ -251,10 +251,13 @@ def _closes(server: SandboxProcess, close: wire.CloseSessionRequest) -> bool:
 
 def test_a_deadline_ends_the_turn_and_frees_the_session(server: SandboxProcess) -> None:
     session = server.open()
-    late = server.stream(session, "hello", "t1", timeout=0.05, max_new_tokens=128)
-    assert status_of(lambda: list(late)) is grpc.StatusCode.DEADLINE_EXCEEDED
     request = turn_request(session, "hello", "t1", max_new_tokens=128)
-    assert status_of(lambda: server.stub.Turn(request, timeout=0.001)) is grpc.StatusCode.DEADLINE_EXCEEDED
+    with server.frozen_engine():  # or else the turn may end before its deadline
+        late = server.stream(session, "hello", "t1", timeout=0.05, max_new_tokens=128)
+        assert status_of(lambda: list(late)) is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert (
+            status_of(lambda: server.stub.Turn(request, timeout=0.001)) is grpc.StatusCode.DEADLINE_EXCEEDED
+        )
     assert eventually(lambda: status_of(lambda: server.turn(session, "hello", "t2")) is grpc.StatusCode.OK, 5)
 
 
