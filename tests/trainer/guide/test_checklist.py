@@ -1,10 +1,9 @@
 """The guided plan: evidence counts only while neither it nor what it came from has changed."""
 
 import json
-import os
 import signal
+import subprocess
 import sys
-import threading
 import time
 
 import pytest
@@ -13,7 +12,6 @@ from evalkit.console import run as run_command
 from evalkit.errors import InputError
 from trainer.cli import cli
 from trainer.guide.checklist import STEPS, Checklist
-from trainer.guide.checklist import _run as checklist_run
 
 PLAN = """\
 version: 1
@@ -132,12 +130,19 @@ def test_an_interruption_lets_the_command_tidy_up(tmp_path):
         "time.sleep(60)\n"
     )
 
-    def interrupt():
-        while not (tmp_path / "ready").exists():
-            time.sleep(0.02)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with (tmp_path / "said.txt").open("wb") as said, pytest.raises(KeyboardInterrupt):
-        checklist_run([sys.executable, "-c", script], tmp_path, said)
+    supervisor = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from trainer.guide.checklist import _run\n"
+        "with open('said.txt', 'wb') as said:\n"
+        "    _run([sys.executable, '-c', sys.argv[1]], Path('.'), said)\n"
+    )
+    # A process of its own is interrupted, never the one that runs the tests.
+    process = subprocess.Popen(
+        [sys.executable, "-c", supervisor, script], cwd=tmp_path, stderr=subprocess.PIPE
+    )
+    while not (tmp_path / "ready").exists() and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
     assert (tmp_path / "tidy").exists()
