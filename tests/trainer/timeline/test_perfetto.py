@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.evalkit.report.test_browser import FLAGS, chromium
+from tests.evalkit.report.browser import FLAGS
+from tests.evalkit.report.test_browser import chromium
 from tests.trainer.timeline.synthetic import communication, kernel, write_run, write_trace
 from tests.trainer.timeline.trace_event import check_trace_events
 from trainer.timeline import perfetto
