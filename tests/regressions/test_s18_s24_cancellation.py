@@ -25,12 +25,15 @@ def test_s18_disconnected_streams_dont_keep_the_engine_busy(server: SandboxProce
 
 def test_s19_unary_turns_are_cancelled_too(server: SandboxProcess) -> None:
     sessions = [server.open() for _ in range(8)]
-    calls = [
-        server.stub.Turn.future(turn_request(session, "hello", max_new_tokens=128)) for session in sessions
-    ]
-    time.sleep(0.05)
-    for call in calls:
-        call.cancel()
+    with server.frozen_engine():  # or else a turn may end before its cancel
+        calls = [
+            server.stub.Turn.future(turn_request(session, "hello", max_new_tokens=128))
+            for session in sessions
+        ]
+        time.sleep(0.05)
+        for call in calls:
+            call.cancel()
+        server.status()
     assert eventually(lambda: idle_again(server), 5)
     for session in sessions:
         assert len(server.stub.GetSession(wire.GetSessionRequest(session_id=session)).turns) == 0
