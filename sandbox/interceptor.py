@@ -138,7 +138,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # 
         async with errors_as_status(context):
             try:
                 return handler.request_deserializer(request)
-            except DecodeError:
+            except (
+                DecodeError,
+                UnicodeDecodeError,
+            ):  # the second is what protobuf in pure Python says of bad text
                 raise InvalidRequestError(
                     "the message can't be read; it isn't what the .proto says"
                 ) from None
