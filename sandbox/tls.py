@@ -2,13 +2,13 @@
 
 import ipaddress
 import socket
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
 from evalkit.errors import InputError
+from evalkit.pem import holds_certificates, pair_problem
 
 
 @dataclass(frozen=True)
@@ -75,24 +75,14 @@ def _read(option: str, path: Path) -> bytes:
 
 
 def _check_pair(cert: Path, key: Path) -> None:
-    # gRPC would take any two files and fail each handshake.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        # An encrypted key would otherwise ask for its passphrase on the terminal.
-        context.load_cert_chain(cert, key, password="")
-    except (ssl.SSLError, ValueError) as error:
-        reason = getattr(error, "reason", None) or "no PEM certificate and key"
+    reason = pair_problem(cert, key)
+    if reason is not None:
         raise InputError(
             f"--tls-cert, --tls-key: {cert} and {key} can't be used together ({reason}); give a PEM certificate chain and"
             " its own key, without a passphrase"
-        ) from None
+        )
 
 
 def _check_authorities(path: Path) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_verify_locations(path)
-    except ssl.SSLError:
-        raise InputError(f"--client-ca: {path}: holds no certificate; give the authorities as PEM") from None
-    if not context.cert_store_stats()["x509"]:
+    if not holds_certificates(path):
         raise InputError(f"--client-ca: {path}: holds no certificate; give the authorities as PEM")

@@ -1,11 +1,11 @@
 """The connection to a sandbox: plain on this machine, TLS and a bearer token beyond it."""
 
-import ssl
 from ipaddress import ip_address
 
 import grpc
 
 from evalkit.errors import InputError
+from evalkit.pem import holds_certificates, pair_problem
 from evalkit.replay.access import Access, read_file
 from evalkit.replay.faults import SandboxError
 
@@ -36,7 +36,7 @@ def open_channel(address: str, access: Access) -> tuple[grpc.Channel, tuple[tupl
                 f"{address}: a token must not leave this machine in plain text; give the server's authority (ca) for TLS"
             )
         return grpc.insecure_channel(address, options=_OPTIONS), metadata
-    check_pem(access)
+    _check_pem(access)
     credentials = grpc.ssl_channel_credentials(
         read_file(access.ca, "authority"),
         None if access.key is None else read_file(access.key, "key"),
@@ -45,34 +45,25 @@ def open_channel(address: str, access: Access) -> tuple[grpc.Channel, tuple[tupl
     return grpc.secure_channel(address, credentials, options=_OPTIONS), metadata
 
 
-def check_pem(access: Access) -> None:
-    """Read the files as gRPC will; it would take any bytes, and fail at each handshake without saying why.
+def _check_pem(access: Access) -> None:
+    """Read the files as gRPC will.
 
     Raises:
         InputError: a file can't be read, holds no PEM, or certificate and key don't belong together.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if access.ca is not None:
         read_file(access.ca, "authority")
-        try:
-            context.load_verify_locations(access.ca)
-            found = context.cert_store_stats()["x509"]
-        except (ssl.SSLError, ValueError):
-            found = 0
-        if not found:
+        if not holds_certificates(access.ca):
             raise InputError(f"{access.ca}: authority: holds no certificate; give a PEM file")
     if access.cert is not None and access.key is not None:
         read_file(access.cert, "certificate")
         read_file(access.key, "key")
-        try:
-            # An encrypted key would otherwise ask for its passphrase on the terminal.
-            context.load_cert_chain(access.cert, access.key, password="")
-        except (ssl.SSLError, ValueError) as error:
-            reason = getattr(error, "reason", None) or "no PEM certificate and key"
+        reason = pair_problem(access.cert, access.key)
+        if reason is not None:
             raise InputError(
                 f"{access.cert} and {access.key} can't be used together ({reason}); give a PEM certificate and its own key,"
                 " without a passphrase"
-            ) from None
+            )
 
 
 def unreachable(address: str, access: Access, timeout_s: float, reason: str) -> Exception:
