@@ -15,6 +15,7 @@ from typing import Any
 from evalkit.errors import InputError
 from evalkit.feedback.mapping import Offline, OutcomesMap, Row, read_rows, text_of
 from evalkit.files import write_bytes_atomic
+from evalkit.metrics.history import finite_number
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.results_io import read_results
 from evalkit.yaml_source import YamlSource
@@ -183,14 +184,7 @@ def _run_folders(spec: Offline, source: YamlSource) -> list[RunFolder]:
 
 
 def _number(row: Row, name: str) -> float:
-    text = text_of(row, name)
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{row[0]}: {name}: a finite number is needed (got {text!r:.40})")
-    return value
+    return finite_number(text_of(row, name), name, row[0])
 
 
 def _csv(rows: list[HistoryRow]) -> str:

@@ -51,7 +51,7 @@ def read_history(path: Path, fit: Fit) -> History:
                 continue
             if len(fields) != len(header):
                 raise InputError(f"{where}: {len(fields)} fields, the header has {len(header)}")
-            offline, online = (_number(fields[header.index(name)], name, where) for name in _REQUIRED)
+            offline, online = (finite_number(fields[header.index(name)], name, where) for name in _REQUIRED)
             rows.append((offline, online))
     except csv.Error as error:
         raise InputError(f"{path}:{reader.line_num}: broken CSV: {error}") from None
@@ -167,7 +167,12 @@ def _header(fields: list[str], where: str) -> list[str]:
     return names
 
 
-def _number(text: str, name: str, where: str) -> float:
+def finite_number(text: str, name: str, where: str) -> float:
+    """The number in a field called `name`, `where` being its file and line.
+
+    Raises:
+        InputError: no number, NaN or infinite.
+    """
     try:
         value = float(text)
     except ValueError:

@@ -1,11 +1,15 @@
 """What a reader of a foreign format hands over: drafts of dialogues, and what it couldn't convert."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from evalkit.errors import InputError
+from evalkit.files import read_text
 
 _BRACES = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
 
@@ -38,6 +42,23 @@ class Skipped:
 
 
 Reader = Callable[[Path], Iterator[Draft | Skipped]]
+
+
+def read_list(file: Path, needed: str) -> list[Any]:
+    """A JSON file whose top level is a list; `needed` says of what, and asks what the file may be instead.
+
+    Raises:
+        InputError: it can't be read, isn't JSON, or holds no list.
+    """
+    try:
+        content = json.loads(read_text(file))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file}:{error.lineno}: broken JSON: {error.msg}") from None
+    except RecursionError:
+        raise InputError(f"{file}: broken JSON: nested too deeply") from None
+    if not isinstance(content, list):
+        raise InputError(f"{file}: {needed}")
+    return content
 
 
 @dataclass

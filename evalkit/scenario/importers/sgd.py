@@ -5,13 +5,11 @@ becomes a fact. Where the system's acts name a slot whose fact the user stated, 
 must recall it. What the system takes from a service can't be known by a model without that service: it is counted.
 """
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import InputError
-from evalkit.files import read_text
 from evalkit.scenario.expectations import states
 from evalkit.scenario.importers.drafts import (
     Draft,
@@ -20,6 +18,7 @@ from evalkit.scenario.importers.drafts import (
     Unchecked,
     fact_name,
     has_braces,
+    read_list,
     template,
 )
 
@@ -34,15 +33,7 @@ def read_sgd(source: Path) -> Iterator[Draft | Skipped]:
     if not files:
         raise InputError(f"{source}: no dialogues_*.json file; give a file or folder of the SGD corpus")
     for file in files:
-        try:
-            talks = json.loads(read_text(file))
-        except json.JSONDecodeError as error:
-            raise InputError(f"{file}:{error.lineno}: broken JSON: {error.msg}") from None
-        except RecursionError:
-            raise InputError(f"{file}: broken JSON: nested too deeply") from None
-        if not isinstance(talks, list):
-            raise InputError(f"{file}: a list of dialogues is needed; is this an SGD file?")
-        for number, talk in enumerate(talks):
+        for number, talk in enumerate(read_list(file, "a list of dialogues is needed; is this an SGD file?")):
             where = f"{file.name}: dialogue {number + 1}"
             try:
                 where = f"{file.name}: {talk['dialogue_id']}"

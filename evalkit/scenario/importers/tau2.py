@@ -8,15 +8,12 @@ where the gold does, and only there. Every other gold action, and every line tha
 The briefing stays in `persona`, for a user that is played by a model.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import InputError
-from evalkit.files import read_text
-from evalkit.scenario.importers.drafts import Draft, Facts, Skipped, Unchecked, has_braces
+from evalkit.scenario.importers.drafts import Draft, Facts, Skipped, Unchecked, has_braces, read_list
 
 _QUOTED = re.compile(r'["“]([^"“”]{15,}?)["”]')
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]")
@@ -49,15 +46,7 @@ def read_tau2(source: Path) -> Iterator[Draft | Skipped]:
         InputError: no such file, or one that isn't a list of tasks.
     """
     file = source / "tasks.json" if source.is_dir() else source
-    try:
-        tasks = json.loads(read_text(file))
-    except json.JSONDecodeError as error:
-        raise InputError(f"{file}:{error.lineno}: broken JSON: {error.msg}") from None
-    except RecursionError:
-        raise InputError(f"{file}: broken JSON: nested too deeply") from None
-    if not isinstance(tasks, list):
-        raise InputError(f"{file}: a list of tasks is needed; is this a tau2-bench domain?")
-    for number, task in enumerate(tasks):
+    for number, task in enumerate(read_list(file, "a list of tasks is needed; is this a tau2-bench domain?")):
         where = f"{file.name}: task {number + 1}"
         try:
             where = f"{file.name}: {task['id']}"
