@@ -7,19 +7,23 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.fixtures import flow_folder, flow_server, server, tiny_bundle
+from tests.support.browser import chromium
 from tests.support.endpoints import endpoint, stories_server
 from tests.support.interrupted import begun, interrupted
+from tests.support.modes import pynative
 from tests.support.peers import peers_python
 from tests.support.real_models import smollm2_bundle, smollm2_file, stories_bundle
 from tests.trainer.fixtures import tiny_export, tiny_run, training_folder
 
 __all__ = [
     "begun",
+    "chromium",
     "endpoint",
     "flow_folder",
     "flow_server",
     "interrupted",
     "peers_python",
+    "pynative",
     "server",
     "shared_data",
     "smollm2_bundle",

@@ -22,14 +22,7 @@ from tests.evalkit.training.driver import drive, network
 from tests.evalkit.training.fixtures import small_validation
 from tests.evalkit.training.table import TableBackend
 
-
-@pytest.fixture(scope="module", autouse=True)
-def pynative():
-    """Nothing is compiled for each length of a text; graph mode has its own tests."""
-    before = ms.get_context("mode")
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=before)
+pytestmark = pytest.mark.usefixtures("pynative")
 
 
 @pytest.fixture(scope="module")

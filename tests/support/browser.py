@@ -20,7 +20,8 @@ FLAGS = [
 ]
 
 
-def find_chromium() -> str:
+@pytest.fixture(scope="session")
+def chromium() -> str:
     """The browser, or the test is skipped (failed where EVALKIT_REQUIRE_BROWSER=1)."""
     names = ("chromium", "chromium-browser", "google-chrome")
     found = next((path for name in names if (path := shutil.which(name))), None)

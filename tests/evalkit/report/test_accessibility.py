@@ -13,7 +13,7 @@ from evalkit.report.language import language
 from evalkit.report.source import ReportSource
 from evalkit.report.view import build_view
 from tests.evalkit.report import review_run
-from tests.evalkit.report.browser import find_chromium, probed
+from tests.support.browser import probed
 
 pytestmark = pytest.mark.slow
 AXE = "axe-core@4.11.0"
@@ -53,7 +53,7 @@ def review(tmp_path_factory: pytest.TempPathFactory) -> ReportSource:
     ids=["en-light", "en-dark", "zh-light", "zh-dark", "en-narrow"],
 )
 def test_axe_has_no_serious_finding(
-    axe: str, review: ReportSource, tmp_path: Path, code: str, dark: bool, width: int
+    chromium: str, axe: str, review: ReportSource, tmp_path: Path, code: str, dark: bool, width: int
 ) -> None:
     page = render_html(build_view(review), language(code))
     flags = ["--virtual-time-budget=60000", f"--window-size={width},900"]
@@ -61,7 +61,7 @@ def test_axe_has_no_serious_finding(
         flags.append("--blink-settings=preferredColorScheme=0")
     # The checker's own text may hold the end of a script.
     script = axe.replace("</script", "<\\/script") + PROBE
-    title = probed(find_chromium(), tmp_path, page, script, *flags)
+    title = probed(chromium, tmp_path, page, script, *flags)
     found = json.loads(html.unescape(title))
     assert "error" not in found, found
     assert found["dark"] is dark

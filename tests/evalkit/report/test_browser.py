@@ -8,12 +8,7 @@ import pytest
 from evalkit.report.html import render_html
 from evalkit.report.view import build_view
 from tests.evalkit import fake_run
-from tests.evalkit.report.browser import browse, find_chromium
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    return find_chromium()
+from tests.support.browser import browse
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import json
 
-import mindspore as ms
 import pytest
 
 from evalkit.resampling.features import Feature
@@ -17,14 +16,7 @@ from evalkit.training.triggers import AtFractions, EveryNSteps, OnLossScaleDrop
 from tests.evalkit.training.driver import drive, network
 from tests.evalkit.training.fixtures import texts, write_tokenizer
 
-
-@pytest.fixture(scope="module", autouse=True)
-def pynative():
-    """Nothing is compiled for each length of a text; graph mode has its own tests."""
-    before = ms.get_context("mode")
-    ms.set_context(mode=ms.PYNATIVE_MODE)
-    yield
-    ms.set_context(mode=before)
+pytestmark = pytest.mark.usefixtures("pynative")
 
 
 @pytest.fixture(scope="module")

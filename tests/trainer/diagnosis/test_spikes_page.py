@@ -1,32 +1,15 @@
 """spikes.html in a real browser: light, dark, narrow; and what its curve must not lose."""
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support.browser import browse
 from tests.trainer.diagnosis.spike_logs import jsonl
 from trainer.diagnosis.spikes import diagnose_spikes
 from trainer.diagnosis.spikes.page import render_page
 from trainer.diagnosis.spikes.plots import Band, Curve, draw
-
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-         "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    found = next(
-        (p for n in ("chromium", "chromium-browser", "google-chrome") if (p := shutil.which(n))), None
-    )
-    if found is None:
-        if os.environ.get("EVALKIT_REQUIRE_BROWSER") == "1":
-            pytest.fail("EVALKIT_REQUIRE_BROWSER=1, but no chromium is installed")
-        pytest.skip("no chromium is installed; `apt-get install chromium` to run this test")
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -40,13 +23,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def browse(chromium: str, profile: Path, *arguments: str) -> str:
-    command = [chromium, *FLAGS, f"--user-data-dir={profile}", *arguments]
-    return subprocess.run(command, capture_output=True, check=True, timeout=120).stdout.decode()
-
-
 def test_the_page_shows_curve_findings_and_close_up(chromium, page, tmp_path):
-    dom = browse(chromium, tmp_path / "profile", "--dump-dom", page.as_uri())
+    dom = browse(chromium, tmp_path / "profile", "--dump-dom", page.as_uri()).decode()
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", dom))
     for shown in (
         "Loss spikes · &lt;run&gt; &amp; co.jsonl",
@@ -79,7 +57,7 @@ def test_nothing_is_wider_than_the_screen(chromium, page, tmp_path, width):
     )
     dom = browse(
         chromium, tmp_path / "profile", "--allow-file-access-from-files", "--dump-dom", outer.as_uri()
-    )
+    ).decode()
     found = re.search(r"<title>width=(\d+)</title>", dom)
     assert found is not None and int(found.group(1)) <= width
 

@@ -6,14 +6,12 @@ import re
 
 import pytest
 
-from tests.evalkit.report.test_browser import browse, chromium
+from tests.support.browser import browse
 from tests.trainer.pareto.test_front import runs, space
 from trainer.pareto.front import find_front
 from trainer.pareto.knee import recommend
 from trainer.pareto.page import render_pareto_page
 from trainer.pareto.report import ParetoReport
-
-__all__ = ["chromium"]
 
 PROBE = """
 <script>

@@ -6,12 +6,10 @@ import re
 
 import pytest
 
-from tests.evalkit.report.test_browser import browse, chromium
+from tests.support.browser import browse
 from tests.trainer.planning.public_runs import QWEN_7B, training_qwen_7b
 from trainer.planning.memory_page import render_memory_page
 from trainer.planning.memory_run import plan_memory
-
-__all__ = ["chromium"]
 
 PROBE = """
 <script>

@@ -6,12 +6,10 @@ import re
 
 import pytest
 
-from tests.evalkit.report.test_browser import browse, chromium
+from tests.support.browser import browse
 from tests.trainer.timeline.synthetic import write_run
 from trainer.timeline.heatmap import _share
 from trainer.timeline.run import analyse, write_analysis
-
-__all__ = ["chromium"]
 
 PROBE = """
 <script>

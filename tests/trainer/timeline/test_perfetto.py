@@ -11,14 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.evalkit.report.browser import FLAGS
-from tests.evalkit.report.test_browser import chromium
+from tests.support.browser import FLAGS
 from tests.trainer.timeline.synthetic import communication, kernel, write_run, write_trace
 from tests.trainer.timeline.trace_event import check_trace_events
 from trainer.timeline import perfetto
 from trainer.timeline.run import analyse, write_analysis
-
-__all__ = ["chromium"]
 
 
 def written(source, folder):
