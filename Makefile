@@ -25,8 +25,10 @@ demo-zh: bundles/candidate-zh/manifest.json scenarios/banking/flow/intent.skops
 	$(BIN)/evalkit run scenarios/banking_support_zh.yaml --out runs/demo-zh
 
 # Two workers that take whole files; each computes on one thread, so that they don't fight over the cores.
+# A test that waits for ever fails after five minutes; one that hangs outside Python takes its worker with it.
 test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n 2 --dist loadfile --timeout 300 \
+	  -o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true --max-worker-restart 0
 
 test-slow: $(DEV)
 	$(BIN)/pytest -m slow

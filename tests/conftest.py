@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,11 @@ __all__ = [
     "tiny_run",
     "training_folder",
 ]
+
+# A run that was started in the background of a script ignores Ctrl-C, and so would every process that the
+# tests start and then interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 PROJECT = Path(__file__).resolve().parent.parent
 

@@ -1,7 +1,9 @@
 """S25-S28 on the real server: message limits, shutdown with open streams, honest and responsive health."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,7 +12,17 @@ from pathlib import Path
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.sandbox.processes import NOT_SERVING, SandboxProcess, serving, status_of
+from tests.sandbox.processes import (
+    NOT_SERVING,
+    SERVICE,
+    SERVING,
+    SandboxProcess,
+    engine_pids,
+    eventually,
+    freeze,
+    serving,
+    status_of,
+)
 
 
 def test_s25_limits_are_explicit_and_named(server: SandboxProcess) -> None:
@@ -36,22 +48,28 @@ def test_s26_open_watches_dont_hold_up_the_shutdown(tiny_bundle: Path, tmp_path:
 
 
 def test_s27_health_is_not_serving_before_the_model_is_loaded(tiny_bundle: Path) -> None:
-    import socket
-
+    """The engine is frozen as soon as it exists: it may load in less time than a client needs to connect."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     command = [sys.executable, "-m", "sandbox", "serve", str(tiny_bundle), "--listen", address]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert eventually(lambda: bool(engine_pids(process.pid)))
+        (engine,) = engine_pids(process.pid)
+        freeze(engine)
         stub = health_pb2_grpc.HealthStub(grpc.insecure_channel(address))
-        request = health_pb2.HealthCheckRequest(service="evalkit.sandbox.v1.Sandbox")
-        first = stub.Check(request, timeout=60, wait_for_ready=True)
-        assert first.status == NOT_SERVING
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        assert stub.Check(request, timeout=60, wait_for_ready=True).status == NOT_SERVING
+        os.kill(engine, signal.SIGCONT)
         assert process.stdout is not None
         assert json.loads(process.stdout.readline())["address"] == address
-        assert stub.Check(request, timeout=5).status != NOT_SERVING
+        assert stub.Check(request, timeout=5).status == SERVING
         process.terminate()
         assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_s28_health_answers_while_the_engine_works(server: SandboxProcess) -> None:
