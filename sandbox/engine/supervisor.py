@@ -33,6 +33,10 @@ _NO_LOAD: Message = {"running": 0, "waiting": 0, "kv_used": 0}
 _READ_BYTES = 65536
 # An engine that ran for so long before it died starts the back-off anew.
 _STABLE_S = 30.0
+# Fifty pieces a second are more than anybody reads, and each costs the server as much as a token of a small model does.
+STREAM_INTERVAL_MS = 20.0
+# A step takes milliseconds of every core, what the server does for a turn a few hundred microseconds of one: that goes first.
+_ENGINE_NICE = 5
 
 
 class EngineState(enum.Enum):
@@ -63,6 +67,7 @@ class EngineSupervisor:
         engine: EngineName | None = None,
         max_rows: int = 32,
         max_waiting: int = 256,
+        stream_interval_ms: float = STREAM_INTERVAL_MS,
     ) -> None:
         """Prepare, without starting anything.
 
@@ -73,6 +78,7 @@ class EngineSupervisor:
             engine: which graph serves; None for the one that `choose_engine` takes.
             max_rows: turns computed at once.
             max_waiting: turns that may wait in the engine for cache memory or a place in the batch.
+            stream_interval_ms: least time between two pieces of a reply, see `sandbox.engine.pacing`.
         """
         self.state = EngineState.STARTING
         self.restarts = 0
@@ -85,6 +91,8 @@ class EngineSupervisor:
             "engine": engine,
             "max_rows": max_rows,
             "max_waiting": max_waiting,
+            "stream_interval_ms": stream_interval_ms,
+            "nice": _ENGINE_NICE,
         }
         self._load: Message = _NO_LOAD
         self._death = ""  # how the last engine process ended
@@ -179,7 +187,8 @@ class EngineSupervisor:
                 messages.append(inbox.get_nowait())
             tokens = [message for message in messages if message is not None and message["event"] == "token"]
             piece = GenerationPiece(
-                tuple(message["id"] for message in tokens), "".join(message["text"] for message in tokens)
+                tuple(token for message in tokens for token in message["ids"]),
+                "".join(message["text"] for message in tokens),
             )
             if len(tokens) == len(messages):
                 yield piece
@@ -216,8 +225,9 @@ class EngineSupervisor:
             stdin=PIPE,
             stdout=PIPE,
             env=environment,
-            # Ctrl-C in a terminal goes to the server alone, which ends its engine after draining.
-            start_new_session=True,
+            # A group of its own: Ctrl-C in a terminal goes to the server alone, which ends its engine after draining. But
+            # the same session: Linux may weigh sessions alike (autogroup), and niceness then counts within one only.
+            process_group=0,
         )
         self._process = process
         try:
@@ -306,8 +316,7 @@ def _last_piece(before: GenerationPiece, message: Message) -> GenerationPiece:
         prefill_ns=message["prefill_ns"],
         decode_ns=message["decode_ns"],
     )
-    ids = () if message["id"] is None else (message["id"],)
-    return GenerationPiece((*before.token_ids, *ids), before.text + message["text"], end)
+    return GenerationPiece((*before.token_ids, *message["ids"]), before.text + message["text"], end)
 
 
 async def _read(process: Process) -> Message | None:
