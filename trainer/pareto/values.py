@@ -36,7 +36,7 @@ def check_values(name: str, given: Choices | Range) -> None:
             () if given.whole else (float(given.low) + _WITHIN * (float(given.high) - float(given.low)),)
         )
         values = (given.low, given.high, *between)
-    kind: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type, name-defined]
+    kind: TypeAdapter[Any] = TypeAdapter(Annotated[field.annotation, field])  # type: ignore[arg-type]
     for value in values:
         try:
             kind.validate_python(value, strict=True)
