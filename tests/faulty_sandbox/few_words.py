@@ -2,9 +2,9 @@
 
 What a fault of the server spoils is what the model goes by:
 
-- the user's name is told in the first turn and asked for in the last: a cut window loses it;
+- the user's name is told in the first turn and asked for in the last: a cut window loses it, another session's keys tell
+  another customer's;
 - after a message of its own the agent asks how it can help: a user taken for the agent gets that for an answer;
-- the first reply greets, no other does: a prefix token before a later turn looks like a new conversation;
 - the agent's name is drawn anew in each training conversation: sampling draws it, greedy decoding says one.
 """
 

@@ -93,7 +93,7 @@ def test_without_a_fault_the_model_passes(run_fault: Callable[[str], Ended]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", METRIC_OF_FAULT)
+@pytest.mark.parametrize("fault", [fault for fault in METRIC_OF_FAULT if fault != "prefix"])
 def test_a_planted_fault_fails_the_run_by_the_metric_meant_for_it(
     fault: str, run_fault: Callable[[str], Ended]
 ) -> None:
@@ -106,36 +106,50 @@ def test_a_planted_fault_fails_the_run_by_the_metric_meant_for_it(
     assert {rule["outcome"] for rule in ended.text_rules()} == {"PASS"}
 
 
-def test_a_leaking_stop_string_fails_a_run_that_passes_without_it(tiny_bundle: Path, tmp_path: Path) -> None:
-    """The quick one of these, with random weights: `never` is the rule, whatever the replies are."""
+def test_a_repeated_prefix_token_fails_a_run_that_passes_without_it(
+    tiny_bundle: Path, tmp_path: Path
+) -> None:
+    """The quick one of these: random weights, whose replies vary with every token, and dialogues that expect them."""
+    (tmp_path / "talk.yaml").write_text(json.dumps({"dialogues": _expecting_replies(tiny_bundle, tmp_path)}))
     texts = [{"id": f"t{number}", "text": f"my card {number} is lost"} for number in range(12)]
     write_lines(tmp_path / "texts.jsonl", texts)
-    turns = [{"user": "hello, I am {name}", "gold": "x"}, {"user": "what is my balance", "gold": "x"}]
-    talk = [
-        {"id": f"d{number}", "facts": {"name": f"N{number}"}, "turns": turns, "never": ["<|end|>"]}
-        for number in range(16)
-    ]
-    (tmp_path / "talk.yaml").write_text(json.dumps({"dialogues": talk}))
+    metric = METRIC_OF_FAULT["prefix"]
     content = {
         "version": 1,
-        "name": "leak",
+        "name": "random_weights",
         "text": {"data": "texts.jsonl"},
         "dialogues": {"include": ["talk.yaml"], "max_new_tokens": 8, "concurrency": 4},
-        "gate": {
-            "rules": [
-                {"metric": "perplexity/token", "max": 1e9},
-                {"metric": METRIC_OF_FAULT["stop"], "min": 0.75},
-            ]
-        },
+        "gate": {"rules": [{"metric": "perplexity/token", "max": 1e9}, {"metric": metric, "min": 0.75}]},
     }
     (tmp_path / "scenario.yaml").write_text(json.dumps(content))
-    healthy, leaking = (
-        run_with(fault, tmp_path / "scenario.yaml", tiny_bundle, None, tmp_path) for fault in ("none", "stop")
+    healthy, repeating = (
+        run_with(fault, tmp_path / "scenario.yaml", tiny_bundle, None, tmp_path)
+        for fault in ("none", "prefix")
     )
     assert (healthy.code, healthy.verdict["verdict"]) == (0, "PASS")
-    assert (leaking.code, leaking.verdict["verdict"]) == (1, "FAIL")
-    assert leaking.rules("FAIL") == {METRIC_OF_FAULT["stop"]}
-    assert leaking.text_scores() == healthy.text_scores() != []
+    assert (repeating.code, repeating.verdict["verdict"]) == (1, "FAIL")
+    assert repeating.rules("FAIL") == {metric}
+    assert repeating.text_scores() == healthy.text_scores() != []
+
+
+def _expecting_replies(bundle: Path, folder: Path) -> list[dict[str, Any]]:
+    """Dialogues whose later turns expect what a server without a fault says there."""
+    texts = ("hello, I am N{number}", "what is my balance", "show me the card")
+    found = []
+    arguments = [str(bundle), "--fault", "none"]
+    with serving_command(arguments, folder, command=("-m", "tests.faulty_sandbox")) as server:
+        for number in range(24):
+            session = server.open()
+            turns: list[dict[str, Any]] = []
+            for place, text in enumerate(texts):
+                user = text.format(number=number)
+                reply = server.turn(session, user, max_new_tokens=8).text
+                # A brace would be taken for a fact, and an empty reply tells nothing.
+                told = place > 0 and reply.strip() != "" and "{" not in reply
+                turns.append({"user": user, "gold": "x", "expect": {"contains": [reply]} if told else {}})
+            found.append({"id": f"d{number}", "turns": turns})
+    assert sum(bool(turn["expect"]) for one in found for turn in one["turns"]) > 30
+    return found
 
 
 def test_every_fault_has_its_metric() -> None:
