@@ -78,6 +78,9 @@ def detect_kind(path: Path) -> Kind:
     """
     if path.is_dir():
         return "flow"
+    if path.exists() and not path.is_file():
+        # Read once, a pipe is empty; and the paths in a scenario are relative to its file.
+        raise InputError(f"{path}: a pipe or a device; a file is needed, save it as one first")
     content = YamlSource(path).value
     if is_dialogue_file(content):
         return "dialogue"

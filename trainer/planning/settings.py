@@ -20,7 +20,7 @@ STATE_BYTES: dict[GradientType, StateBytes] = {
 Recompute = Literal["none", "selective", "attention", "full"] | RecomputeSegments
 Schedule = Literal["1f1b", "gpipe"]
 # Bounds as in `shapes`: no cluster has as many devices, no step as many rows.
-Degree = Annotated[int, Field(gt=0, le=1 << 20)]
+Degree = Annotated[int, Field(gt=0, le=1 << 26)]
 Rows = Annotated[int, Field(gt=0, le=1 << 24)]
 _ITEM_BYTES, _DEVICE_GIB = 1024, 1 << 20
 

@@ -86,6 +86,22 @@ def test_a_number_beyond_any_machine_is_one_line(tmp_path, change, words):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("hidden_size: 16", "hidden_size: 1000000000000", "hidden_size|intermediate_size"),
+        ("hidden_size: 16", "hidden_size: 16, vocab_size: 1000000000000", "vocab_size"),
+    ],
+)
+def test_a_training_configuration_beyond_any_machine_is_one_line(training_folder, tmp_path, old, new, words):
+    text = (training_folder / "config.yaml").read_text()
+    assert old in text
+    (tmp_path / "config.yaml").write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=words) as caught:
+        read_memory_file(tmp_path / "config.yaml")
+    assert "\n" not in str(caught.value)
+
+
 def test_numbers_that_cant_be_meant_together_are_one_line(tmp_path):
     (tmp_path / "plan.yaml").write_text(PLAN)
     changes = ("training.sequence_length=100000000", "training.flash_attention=false")
