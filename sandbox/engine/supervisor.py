@@ -38,6 +38,9 @@ _MAX_BACK_OFF_S = 10.0
 # A turn that finds the engine restarting waits for it, at most this long.
 _PATIENCE_S = 20.0
 _NO_LOAD: Message = {"running": 0, "waiting": 0, "kv_used": 0}
+# A restarted engine may take so many times the first start to load (or its timeout, if that is longer); each one that
+# doesn't make it gives the next one twice as long.
+_LOAD_PATIENCE = 10.0
 # An engine that ran for so long before it died starts the back-off anew.
 _STABLE_S = 30.0
 # Fifty pieces a second are more than anybody reads, and each costs the server as much as a token of a small model does.
@@ -96,6 +99,7 @@ class EngineSupervisor:
         self.engine: EngineName | None = engine
         self._max_rows = max_rows
         self._timeout_s = timeout_s
+        self._load_limit_s = timeout_s  # of a restart; how long a start takes is known after the first
         self._start_message: Message = {
             "bundle": str(bundle.resolve()),
             "kv_bytes": kv_bytes,
@@ -121,7 +125,9 @@ class EngineSupervisor:
             InputError: the engine refuses the bundle.
             EvalkitError: the engine died while loading.
         """
+        started_s = time.monotonic()
         process = await self._launch()
+        self._load_limit_s = max(self._timeout_s, _LOAD_PATIENCE * (time.monotonic() - started_s))
         self._keeper = asyncio.create_task(self._keep_running(process))
 
     async def run(self) -> None:
@@ -299,14 +305,19 @@ class EngineSupervisor:
         self._fail_turns()
 
     async def _relaunch(self, reason: str, back_off_s: float) -> tuple[Process, float]:
+        limit_s = self._load_limit_s
         while True:
             log.error("engine ended (%s); starting it again in %.1f s", reason, back_off_s)
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, _MAX_BACK_OFF_S)
             try:
-                return await self._launch(), back_off_s
+                async with asyncio.timeout(limit_s):
+                    return await self._launch(), back_off_s
             except EvalkitError as error:
                 reason = str(error)
+            except TimeoutError:
+                reason = f"it hung while loading: not ready after {limit_s:.3g} s"
+                limit_s *= 2
 
     def _deliver(self, message: Message) -> None:
         if message["event"] == "load":
