@@ -22,7 +22,7 @@ TEXTS = (
 
 
 async def talk(settings: dict[str, Any]) -> list[dict[str, int]]:
-    """Run all sessions; for each turn its nanoseconds at the client, in the engine and in the server."""
+    """Run all sessions; for each turn its nanoseconds at the client (to the reply, and to the status), in the engine, in the server."""
     async with grpc.aio.insecure_channel(settings["address"]) as channel:
         stub = sandbox_pb2_grpc.SandboxStub(channel)
         begin_s = time.monotonic() + 0.2
@@ -55,19 +55,22 @@ async def _session(stub: Any, settings: dict[str, Any], number: int, begin_s: fl
 
 
 async def _turn(stub: Any, request: wire.TurnRequest) -> tuple[wire.TurnReply, dict[str, int]]:
-    started_ns = time.perf_counter_ns()
+    started_ns = reply_ns = time.perf_counter_ns()
     reply = None
     async for chunk in stub.StreamTurn(request, timeout=120):
         if chunk.HasField("reply"):
-            reply = chunk.reply
-    client_ns = time.perf_counter_ns() - started_ns
+            reply, reply_ns = chunk.reply, time.perf_counter_ns()
+    status_ns = time.perf_counter_ns()
     assert reply is not None
     timings = reply.timings
-    engine_ns = timings.queue_ns + timings.prefill_ns + timings.decode_ns
+    work_ns = timings.prefill_ns + timings.decode_ns
     return reply, {
-        "client_ns": client_ns,
+        "begin_ns": started_ns,
+        "client_ns": reply_ns - started_ns,
+        "status_ns": status_ns - started_ns,
         "server_ns": timings.total_ns,
-        "engine_ns": engine_ns,
+        "engine_ns": timings.queue_ns + work_ns,
+        "work_ns": work_ns,
         "flow_ns": timings.intent_ns + timings.handover_ns + timings.satisfaction_ns,
     }
 

@@ -50,7 +50,7 @@ class Batcher(Generic[ItemT, ResultT]):
         self._predict = predict
         self._characters = characters
         self._waiting: deque[_Waiting[ItemT, ResultT]] = deque()
-        self._worker: asyncio.Task[None] | None = None
+        self._at_work = False
 
     async def predict(self, item: ItemT) -> ResultT:
         """The result of one item."""
@@ -58,30 +58,40 @@ class Batcher(Generic[ItemT, ResultT]):
         characters = self._characters(item) + _ITEM_CHARACTERS
         waiting: _Waiting[ItemT, ResultT] = _Waiting(item, characters, loop.create_future())
         self._waiting.append(waiting)
-        if self._worker is None or self._worker.done():
+        if not self._at_work:
+            self._at_work = True
             # It runs after everything that is ready now, and so finds all of it waiting.
-            self._worker = loop.create_task(self._work())
+            loop.call_soon(self._work)
         return await waiting.answer
 
-    async def _work(self) -> None:
-        while batch := self._take():
-            items = [waiting.item for waiting in batch]
-            try:
-                if batch[0].characters > SLICE_CHARACTERS:
-                    results = await asyncio.to_thread(self._predict, items)
-                else:
-                    results = self._predict(items)
-            except Exception as error:
-                for waiting in batch:
-                    if not waiting.answer.done():
-                        waiting.answer.set_exception(error)
-                continue
-            self.batches += 1
+    def _work(self) -> None:
+        batch = self._take()
+        items = [waiting.item for waiting in batch]
+        if batch and batch[0].characters > SLICE_CHARACTERS:
+            reading = asyncio.get_running_loop().run_in_executor(None, self._predict, items)
+            reading.add_done_callback(lambda read: self._answer(batch, read.result))
+        else:
+            self._answer(batch, lambda: self._predict(items) if items else ())
+
+    def _answer(
+        self, batch: "list[_Waiting[ItemT, ResultT]]", results_of: Callable[[], Sequence[ResultT]]
+    ) -> None:
+        """Hand out the results of a batch; what waits by now is next, after everything else that is ready."""
+        try:
+            results = results_of()
+        except Exception as error:
+            for waiting in batch:
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(error)
+        else:
+            self.batches += bool(batch)
             self.items += len(batch)
             for waiting, result in zip(batch, results, strict=True):
                 if not waiting.answer.done():
                     waiting.answer.set_result(result)
-            await asyncio.sleep(0)
+        self._at_work = bool(self._waiting)
+        if self._at_work:
+            asyncio.get_running_loop().call_soon(self._work)
 
     def _take(self) -> list[_Waiting[ItemT, ResultT]]:
         """The next items whose turns still want them; a long one comes alone."""

@@ -9,7 +9,6 @@ import queue
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from evalkit.tokenization import TextTokenizer
 from sandbox.domain import FinishReason
 from sandbox.engine import messages
 from sandbox.engine.kv_cache import BLOCK, Float32, KvRows
+from sandbox.engine.pacing import Outbox
 from sandbox.engine.pipe import Message
 from sandbox.engine.prefix_cache import PrefixCache
 from sandbox.engine.row_table import RowTable
@@ -25,14 +25,9 @@ from sandbox.engine.turns import ActiveTurn, Phase
 
 # A chunk of fewer tokens isn't worth its call, unless the prompt is so short.
 _LEAST_CHUNK = 16
-
-
-class Outbox(Protocol):
-    """Where messages go."""
-
-    def write(self, *messages: Message) -> None:
-        """Send messages in order."""
-        ...
+# Settling begins so long after a turn's end: server and caller need the processor first to finish the turn, and the
+# caller may have its next one ready.
+_SETTLE_AFTER_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -73,6 +68,7 @@ class Batcher:
         self._outgoing: list[Message] = []
         self._load: Message | None = None
         self._chunks = 0  # of prompts, so far
+        self._settle_from_s = 0.0  # by time.monotonic
 
     @property
     def used_bytes(self) -> int:
@@ -82,12 +78,20 @@ class Batcher:
     def run(self, inbox: "queue.SimpleQueue[Message]") -> None:
         """Serve for ever; the reader thread ends the process."""
         while True:
-            # With nothing to compute, wait for a message; otherwise only take what is there.
-            while not self.busy or not inbox.empty():
-                self.handle(inbox.get())
-                if not self.busy:
-                    self._flush()
-            self.round()
+            try:
+                message = inbox.get(timeout=self._patience_s())
+            except queue.Empty:
+                self.round()
+                continue
+            self.handle(message)
+            if not self.busy:
+                self._flush()
+
+    def _patience_s(self) -> float | None:
+        """How long to wait for a message before the next round; None for ever, where there is nothing to compute."""
+        if self._turns:
+            return 0.0
+        return max(0.0, self._settle_from_s - time.monotonic()) if self.busy else None
 
     @property
     def busy(self) -> bool:
@@ -95,7 +99,7 @@ class Batcher:
         return bool(self._waiting or len(self._table))
 
     def handle(self, message: Message) -> None:
-        """Start or cancel a turn, or forget a session. Whatever is unknown or over is ignored."""
+        """Start or cancel a turn, forget a session, or answer a ping. Whatever is unknown or over is ignored."""
         match message["op"]:
             case "generate":
                 self._take(message)
@@ -108,6 +112,8 @@ class Batcher:
                     if turn.key == message["key"]:
                         self._leave(turn)
                 self._cache.drop(message["key"])
+            case "ping":  # answered from here, where the model is called: the answer says that the loop moves
+                self._outgoing.append({"event": "pong"})
 
     def round(self) -> None:
         """Let turns join, compute one chunk and one step, and send what came of it."""
@@ -271,6 +277,7 @@ class Batcher:
     def _begin_settling(self, turn: ActiveTurn) -> None:
         del self._turns[turn.request]
         turn.phase = Phase.SETTLING
+        self._settle_from_s = time.monotonic() + _SETTLE_AFTER_S
         # Short of the row's end: a chunk may need a place behind its last token (onnx_model.py).
         turn.settle_end = (len(turn.ids) - 1) // BLOCK * BLOCK
         start = min(turn.prompt_tokens, turn.settle_end)

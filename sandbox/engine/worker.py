@@ -7,6 +7,7 @@ the process when the server is gone, even if it was killed.
 
 import os
 import queue
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,9 +16,13 @@ from evalkit.bundle import load_bundle
 from evalkit.errors import EvalkitError, ExitCode
 from sandbox.engine.batcher import Batcher, BatchLimits
 from sandbox.engine.kv_cache import KvRows, divide_budget, room_for
+from sandbox.engine.pacing import PacedOutbox
 from sandbox.engine.pipe import ChildPipe, Message
 from sandbox.engine.prefix_cache import PrefixCache
 from sandbox.engine.step_model import choose_engine, kv_shape, open_step_model
+
+# The reader gets the interpreter from the loop after this; Python's own 5 ms would be several steps of a small model.
+_SWITCH_INTERVAL_S = 0.0005
 
 
 def main() -> None:
@@ -26,6 +31,13 @@ def main() -> None:
     start = pipe.read()
     if start is None:
         return
+    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    loaded = threading.Event()
+    threading.Thread(target=_read_until_the_server_is_gone, args=(pipe, inbox, loaded), daemon=True).start()
+    # This thread and all that the model makes: whoever has little to do on this machine goes first. The reader keeps its
+    # priority, since it says when a turn arrived.
+    os.nice(start["nice"])
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
         batcher, engine = build(start, pipe)
     except EvalkitError as error:
@@ -35,8 +47,7 @@ def main() -> None:
         told = f"no memory for the model and {start['kv_bytes'] >> 20} MiB of cache; give a smaller --kv-mib"
         pipe.write({"event": "failed", "message": told, "exit_code": int(ExitCode.INPUT)})
         raise SystemExit(int(ExitCode.INPUT)) from None
-    inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    threading.Thread(target=_read_until_the_server_is_gone, args=(pipe, inbox), daemon=True).start()
+    loaded.set()
     pipe.write({"event": "ready", "engine": engine})
     batcher.run(inbox)
 
@@ -57,10 +68,14 @@ def build(start: Message, pipe: ChildPipe) -> tuple[Batcher, str]:
     rows.lay_out(room_for(1, limits.max_length), [])
     model.warm_up(rows)
     cache = PrefixCache(shape, plan.blocks)
-    return Batcher(model, bundle.tokenizer, cache, rows, pipe, limits), engine
+    outbox = PacedOutbox(pipe, start["stream_interval_ms"])
+    return Batcher(model, bundle.tokenizer, cache, rows, outbox, limits), engine
 
 
-def _read_until_the_server_is_gone(pipe: ChildPipe, inbox: "queue.SimpleQueue[Message]") -> None:
+def _read_until_the_server_is_gone(
+    pipe: ChildPipe, inbox: "queue.SimpleQueue[Message]", loaded: threading.Event
+) -> None:
+    loaded.wait()  # a thread that reads stdin can't be left behind when loading fails and the process ends
     while (message := pipe.read()) is not None:
         # Stamped here: while it lies in the inbox it waits for a step of the model, and that is time in the engine.
         inbox.put({**message, "arrived_ns": time.perf_counter_ns()})
