@@ -144,7 +144,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=30)
     parser.add_argument("--new-tokens", type=int, default=16)
     parser.add_argument(
-        "--pause-s", type=float, nargs="+", default=list(PAUSES_S), help="mean pauses of the 64 sessions, one run each"
+        "--pause-s",
+        type=float,
+        nargs="+",
+        default=list(PAUSES_S),
+        help="mean pauses of the 64 sessions, one run each",
     )
     parser.add_argument("--engine", choices=["mindir", "onnx"])
     parser.add_argument("--seed", type=int, default=0)

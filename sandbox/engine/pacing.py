@@ -52,7 +52,9 @@ class PacedOutbox:
     def write(self, *messages: Message) -> None:
         """Send messages in order, tokens that come too soon later."""
         now_ns = self._clock_ns()
-        passed = (self._token(message, now_ns) if "id" in message else self._other(message) for message in messages)
+        passed = (
+            self._token(message, now_ns) if "id" in message else self._other(message) for message in messages
+        )
         ready = [message for message in passed if message is not None]
         if ready:
             self._pipe.write(*ready)
