@@ -107,8 +107,8 @@ class Bench:
             BatchLimits(max_rows, max_waiting, 512),
         )
 
-    def start(self, request: int, key: int, prompt: list[int], **asked: Any) -> None:
-        self.batcher.handle(self.message(request, key, prompt, **asked))
+    def start(self, request: int, key: int, prompt: list[int], *asked: Any, **sampling: Any) -> None:
+        self.batcher.handle(self.message(request, key, prompt, *asked, **sampling))
 
     def message(
         self,

@@ -300,15 +300,15 @@ def test_settling_waits_a_moment_and_a_turn_that_comes_meanwhile_is_not_kept_wai
     inbox.put(asked)
     calls = len(bench.model.calls)
 
-    class Stop(Exception):
+    class StopLoopError(Exception):
         """Ends the loop."""
 
     def write(*messages: dict[str, Any]) -> None:
         if any(message["event"] == "end" for message in messages):
-            raise Stop
+            raise StopLoopError
 
     bench.outbox.write = write  # type: ignore[method-assign]
-    with pytest.raises(Stop):
+    with pytest.raises(StopLoopError):
         bench.batcher.run(inbox)
     # The first turn's reply would have been settled in a chunk of its own before.
     assert bench.model.calls[calls] == ("prefill", 4)
