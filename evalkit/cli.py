@@ -187,13 +187,12 @@ def score(
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def judge(run_folder: Path, baseline: Path | None, policy: Path | None, as_json: bool) -> int:
     """Judge a run again, under its own or another policy; nothing is measured."""
-    from evalkit.gate.policy import load_policy
     from evalkit.runs.folder import RunFolder
-    from evalkit.runs.judging import judge_run, store_verdict
+    from evalkit.runs.judging import checked_policy, judge_run, store_verdict
     from evalkit.runs.recording import record_run
 
     folder = RunFolder(run_folder)
-    verdict = judge_run(folder, None if policy is None else load_policy(policy), baseline)
+    verdict = judge_run(folder, checked_policy(folder, policy), baseline)
     if baseline is None:
         # Against another run's evidence the verdict isn't a fact of this folder, so it is printed, not kept.
         store_verdict(folder, verdict)
@@ -306,6 +305,8 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
     from evalkit.scenario.validate import validate as validate_file
 
     found = validate_file(file, run_self_test=self_test)
+    for warning in found.warnings:
+        say(f"warning: {warning}")
     if as_json:
         print_json(
             {
@@ -313,6 +314,7 @@ def validate(file: Path, self_test: bool, as_json: bool) -> int:
                 "digest": found.digest,
                 "dialogues": found.dialogues,
                 "problems": found.problems,
+                "warnings": found.warnings,
             }
         )
     else:

@@ -1,5 +1,6 @@
 """Files and folders that appear whole or not at all."""
 
+import errno
 import json
 import os
 import shutil
@@ -13,21 +14,28 @@ from evalkit.errors import InputError
 
 
 def write_bytes_atomic(path: Path, data: bytes) -> None:
-    """Write `data` to `path`: a temporary file beside it, fsync, rename."""
+    """Write `data` to `path`: a temporary file beside it, fsync, rename.
+
+    Raises:
+        OSError: it can't be written; the error names `path`, not the temporary file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    staging = Path(name)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes the file private to its owner; the usual umask applies to what we publish.
-        staging.chmod(0o666 & ~_umask())
-        staging.replace(path)
-    except BaseException:
-        staging.unlink(missing_ok=True)
-        raise
+    with _told_of(path):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "is a folder, a file is needed")
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        staging = Path(name)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            # mkstemp makes the file private to its owner; the usual umask applies to what we publish.
+            staging.chmod(0o666 & ~_umask())
+            staging.replace(path)
+        except BaseException:
+            staging.unlink(missing_ok=True)
+            raise
 
 
 def write_json_atomic(path: Path, value: Any) -> None:
@@ -80,6 +88,15 @@ def read_text(path: Path) -> str:
         raise InputError(
             f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file to UTF-8"
         ) from None
+
+
+@contextmanager
+def _told_of(path: Path) -> Iterator[None]:
+    """Let errors name the file that was asked for."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def _sync(path: Path) -> None:

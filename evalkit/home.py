@@ -3,9 +3,20 @@
 import os
 from pathlib import Path
 
+from evalkit.errors import InputError
+
 VARIABLE = "EVALKIT_HOME"
 
 
 def evalkit_home() -> Path:
-    """The folder; it need not exist yet."""
-    return Path(os.environ.get(VARIABLE) or ".evalkit")
+    """The folder; it need not exist yet.
+
+    Raises:
+        InputError: what has its name isn't a folder.
+    """
+    path = Path(os.environ.get(VARIABLE) or ".evalkit")
+    if path.exists() and not path.is_dir():
+        raise InputError(
+            f"{path}: is a file, a folder is needed; let {VARIABLE} name a folder, or move the file away"
+        )
+    return path

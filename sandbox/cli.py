@@ -65,6 +65,13 @@ def cli() -> None:
     help="Memory of the engine's cache.",
 )
 @click.option(
+    "--engine-timeout-s",
+    type=FiniteRange(min=1, max=MAX_WAIT_S),
+    default=120.0,
+    show_default=True,
+    help="An engine process that doesn't answer for so long hangs: it is killed and started again.",
+)
+@click.option(
     "--grace-s",
     type=FiniteRange(min=0, max=MAX_WAIT_S),
     default=10.0,
@@ -136,11 +143,12 @@ def serve(
         api_key_env=api_key_env,
         endpoint_timeout_s=endpoint_timeout_s,
     )
-    given = click.get_current_context().get_parameter_source("kv_mib")
-    if served is not None and given is not ParameterSource.DEFAULT:
-        raise InputError(
-            "--kv-mib: belongs to a bundle; --engine openai has no cache here, leave one of them out"
-        )
+    source = click.get_current_context().get_parameter_source
+    for name, option in (("kv_mib", "--kv-mib"), ("engine_timeout_s", "--engine-timeout-s")):
+        if served is not None and source(name) is not ParameterSource.DEFAULT:
+            raise InputError(
+                f"{option}: belongs to a bundle; --engine openai runs no model here, leave one of them out"
+            )
     options |= {"bundle": bundle, "endpoint": served, "engine": None if served else engine}
     asyncio.run(serve(ServeOptions(tls=TlsOptions(tls_cert, tls_key, client_ca), **options)))
 

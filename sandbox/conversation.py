@@ -227,7 +227,7 @@ class Conversations:
         session.failed_turns = reading.failed_turns
         session.last_intent = reading.intent.label if reading.intent else None
         session.last_reply_empty = not text.strip()
-        session.store(turn.user_text, reply)
+        session.store(turn, reply)
         self._store.touch(session)
         return reply
 

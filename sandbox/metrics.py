@@ -1,7 +1,7 @@
 """What the server counts. Names are those that vLLM uses, with `sandbox_` before them; no label names a tenant or a session."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import grpc
@@ -9,6 +9,7 @@ import grpc
 from evalkit.errors import InputError
 from sandbox.calls import Call
 from sandbox.domain import FinishReason, TurnPiece, TurnReply
+from sandbox.engine.requests import RestartReason
 from sandbox.interceptor import HEALTH_PREFIX, CallObserver
 from sandbox.port import check_address
 
@@ -64,8 +65,8 @@ class Gauges(Protocol):
         """Share of the cache memory in use, 0..1; None if the engine doesn't say."""
         ...
 
-    def engine_restarts(self) -> int:
-        """How often the engine was started again."""
+    def engine_restarts(self) -> Mapping[RestartReason, int]:
+        """How often the engine was started again, by reason; empty if it has no process of ours."""
         ...
 
 
@@ -225,8 +226,9 @@ class _GaugeCollector:
                 "Share of the cache memory in use; 1 is all of it.",
                 value=usage,
             )
-        yield CounterMetricFamily(
-            "sandbox_engine_restarts",
-            "How often the engine was started again.",
-            value=gauges.engine_restarts(),
+        restarts = CounterMetricFamily(
+            "sandbox_engine_restarts", "How often the engine was started again.", labels=["reason"]
         )
+        for reason, count in gauges.engine_restarts().items():
+            restarts.add_metric([reason], count)
+        yield restarts

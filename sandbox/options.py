@@ -22,6 +22,7 @@ class ServeOptions:
         max_waiting: turns that may wait for a place in the batch.
         idle_ttl_s: how long an untouched session is kept.
         kv_mib: budget of the engine's cache.
+        engine_timeout_s: an engine that doesn't answer for so long hangs; it is killed and started again.
         grace_s: how long turns may still run after SIGTERM.
         tls: files of TLS.
         allow_plaintext: other machines may connect without TLS.
@@ -41,6 +42,7 @@ class ServeOptions:
     max_waiting: int = 64
     idle_ttl_s: float = 1800.0
     kv_mib: int = 1024
+    engine_timeout_s: float = 120.0
     grace_s: float = 10.0
     tls: TlsOptions = field(default_factory=TlsOptions)
     allow_plaintext: bool = False

@@ -7,7 +7,7 @@ import json
 import logging
 import signal
 import sys
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -20,7 +20,7 @@ from sandbox.business.flow import BatchedFlow, BusinessFlow
 from sandbox.calls import Context
 from sandbox.conversation import Conversations
 from sandbox.drain import Drain
-from sandbox.engine.requests import Engine
+from sandbox.engine.requests import Engine, RestartReason
 from sandbox.health import NOT_SERVING, SERVING, Health
 from sandbox.interceptor import CallInterceptor
 from sandbox.limits import Limits
@@ -228,7 +228,7 @@ class _Gauges:
             return None
         return load.kv_used_bytes / load.kv_budget_bytes
 
-    def engine_restarts(self) -> int:
+    def engine_restarts(self) -> Mapping[RestartReason, int]:
         return self._engine.load().restarts
 
 

@@ -10,9 +10,9 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
-from sandbox.domain import SessionState, TranscriptTurn, TurnInput, TurnReply
+from sandbox.domain import Sampling, SessionState, TranscriptTurn, TurnInput, TurnReply
 from sandbox.errors import (
     CapacityError,
     InvalidRequestError,
@@ -75,7 +75,7 @@ class Session:
     last_reply_empty: bool = False
     turns: list[TranscriptTurn] = field(default_factory=list)
     busy: bool = False
-    _answered: dict[str, TranscriptTurn] = field(default_factory=dict)
+    _answered: dict[str, tuple[TurnInput, TurnReply]] = field(default_factory=dict)
 
     @property
     def key(self) -> _Key:
@@ -85,27 +85,27 @@ class Session:
     def stored_reply(self, turn: TurnInput) -> TurnReply | None:
         """The reply of the finished turn that is asked for again; None for a turn without an id, or a new one.
 
-        The sampling may differ: the reply exists, and nothing is drawn again.
-
         Raises:
-            InvalidRequestError: the id was answered, but the user said something else.
+            InvalidRequestError: the id was answered, but the user said something else, or another sampling was asked
+                for (defaults filled in: a value left out equals the default written out).
         """
         answered = self._answered.get(turn.turn_id) if turn.turn_id else None
         if answered is None:
             return None
-        if turn.user_text != answered.user_text:
+        asked, reply = answered
+        differs = _differences(asked, turn)
+        if differs:
             raise InvalidRequestError(
-                f"{turn.turn_id!r} was answered in this session for another user_text; send that text to get its reply"
-                " again, or another turn_id for a new turn",
+                f"{turn.turn_id!r} was answered in this session for another {', '.join(differs)}; send the same to get that"
+                " reply again, or another turn_id for a new turn",
                 "turn_id",
             )
-        return answered.reply
+        return reply
 
-    def store(self, user_text: str, reply: TurnReply) -> None:
+    def store(self, turn: TurnInput, reply: TurnReply) -> None:
         """Add a finished turn to the transcript."""
-        turn = TranscriptTurn(reply.turn_id, user_text, reply)
-        self.turns.append(turn)
-        self._answered[reply.turn_id] = turn
+        self.turns.append(TranscriptTurn(reply.turn_id, turn.user_text, reply))
+        self._answered[reply.turn_id] = turn, reply
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -123,6 +123,16 @@ class Session:
             yield
         finally:
             self.busy = False
+
+
+def _differences(first: TurnInput, second: TurnInput) -> list[str]:
+    """Fields in which two turns of one id differ, as the .proto names them."""
+    names = ["user_text"] if first.user_text != second.user_text else []
+    return names + [
+        f"sampling.{part.name}"
+        for part in fields(Sampling)
+        if getattr(first.sampling, part.name) != getattr(second.sampling, part.name)
+    ]
 
 
 class SessionStore:

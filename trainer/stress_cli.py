@@ -13,7 +13,10 @@ from trainer.cli_paths import PATH
 @click.command()
 @click.argument("plan", type=PATH)
 @click.option(
-    "--out", type=PATH, required=True, help="Folder of all runs, stress.json and stress.md; must not exist."
+    "--out",
+    type=PATH,
+    required=True,
+    help="Folder of all runs, stress.json and stress.md; a test that was broken off goes on in its own.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def stress(plan: Path, out: Path, as_json: bool) -> int:

@@ -5,10 +5,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from evalkit.errors import InputError
-from evalkit.feedback.mapping import Row, TrafficMap, field_of, read_rows, text_of
+from evalkit.feedback.mapping import (
+    Row,
+    TrafficMap,
+    field_of,
+    optional_field,
+    read_rows,
+    text_of,
+    time_from,
+)
 
 Role = Literal["user", "assistant", "human"]
 
@@ -43,7 +51,7 @@ class Log:
 
     Attributes:
         conversations: by id, in the order of the file.
-        counts: messages read and left out, by reason.
+        counts: messages read and left out, by reason, and rows that the mapping's `locale` stood in for.
     """
 
     conversations: dict[str, Conversation] = field(default_factory=dict)
@@ -60,10 +68,10 @@ def read_log(path: Path, spec: TrafficMap) -> Log:
     roles: dict[str, Role] = {}
     for role in ("user", "assistant", "human"):
         roles |= dict.fromkeys(getattr(spec.roles, role), role)
-    since = None if spec.since is None else _time(spec.since, "since")
+    since = None if spec.since is None else time_from(spec.since, "since")
     for row in read_rows(path):
         key = text_of(row, spec.fields.conversation)
-        locale = _locale(row, spec)
+        locale = _locale(row, spec, log.counts)
         for message_row in _message_rows(row, spec):
             log.counts["messages"] += 1
             message = _message(message_row, spec, roles, log.counts)
@@ -115,29 +123,23 @@ def _message(row: Row, spec: TrafficMap, roles: dict[str, Role], counts: Counter
         return None
     time = None
     if spec.fields.time is not None:
-        time = _time(field_of(row, spec.fields.time), f"{row[0]}: {spec.fields.time}")
+        time = time_from(field_of(row, spec.fields.time), f"{row[0]}: {spec.fields.time}")
     return Message(roles[name], text, time, row[0])
 
 
-def _locale(row: Row, spec: TrafficMap) -> Literal["en", "zh"]:
-    if spec.fields.locale is None:
+def _locale(row: Row, spec: TrafficMap, counts: Counter[str]) -> Literal["en", "zh"]:
+    name = spec.fields.locale
+    if name is None:
         return spec.locale
-    value = text_of(row, spec.fields.locale).strip().lower()
+    # Only a default that somebody wrote down stands for a row that doesn't tell.
+    given = "locale" in spec.model_fields_set
+    if given and optional_field(row, name) in (None, ""):
+        counts[f"rows without {name}"] += 1
+        return spec.locale
+    value = text_of(row, name).strip().lower()
     if value.startswith("zh"):
         return "zh"
     if value.startswith("en"):
         return "en"
-    raise InputError(f"{row[0]}: {spec.fields.locale}: {value!r} is neither en nor zh; filter the log")
-
-
-def _time(value: Any, where: str) -> datetime:
-    """A time of ISO 8601, or seconds since 1970; without a zone it is UTC."""
-    try:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value, UTC)
-        found = datetime.fromisoformat(str(value).strip())
-    except (ValueError, OverflowError, OSError):
-        raise InputError(
-            f"{where}: {value!r:.40} isn't a time; ISO 8601 (2026-11-30T12:00:00Z) is needed"
-        ) from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    advice = "filter the log" if value else "give the mapping a `locale` for such rows"
+    raise InputError(f"{row[0]}: {name}: {value!r} is neither en nor zh; {advice}")

@@ -2,8 +2,9 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -61,6 +62,7 @@ class TrafficMap(_Strict):
 
     Attributes:
         target: whose texts the resampling target holds.
+        locale: of rows that have none; where `fields.locale` stands too, it has to be given for that.
         since: rows before this time (ISO 8601) are left out, counted.
         dialogues: candidate dialogues at most.
     """
@@ -124,6 +126,8 @@ class OutcomesMap(_Strict):
         return self
 
 
+_MONTH = re.compile(r"\d{4}-\d{2}")
+
 Row = tuple[str, dict[str, Any]]
 """Where it stands (file:line), and its fields."""
 
@@ -157,6 +161,15 @@ def field_of(row: Row, name: str) -> Any:
     return found
 
 
+def optional_field(row: Row, name: str) -> Any:
+    """The field `name` of a row, or None where it has none; white space alone is an empty text."""
+    try:
+        value = field_of(row, name)
+    except InputError:
+        return None
+    return value.strip() if isinstance(value, str) else value
+
+
 def text_of(row: Row, name: str) -> str:
     """The field `name` as text.
 
@@ -167,6 +180,24 @@ def text_of(row: Row, name: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise InputError(f"{row[0]}: {name}: a text is needed (got {type(value).__name__})")
     return str(value)
+
+
+def time_from(value: Any, where: str) -> datetime:
+    """A time of ISO 8601 (a day, week or month is its beginning), or seconds since 1970; without a zone it is UTC.
+
+    Raises:
+        InputError: it is none; begins with `where`.
+    """
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+        text = str(value).strip()
+        found = datetime.fromisoformat(f"{text}-01" if _MONTH.fullmatch(text) else text)
+    except (ValueError, OverflowError, OSError):
+        raise InputError(
+            f"{where}: {value!r:.40} isn't a time; ISO 8601 (2026-11-30T12:00:00Z) is needed"
+        ) from None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _json_rows(path: Path, text: str) -> Iterator[Row]:

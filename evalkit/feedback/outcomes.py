@@ -9,11 +9,12 @@ import io
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from evalkit.errors import InputError
-from evalkit.feedback.mapping import Offline, OutcomesMap, Row, read_rows, text_of
+from evalkit.feedback.mapping import Offline, OutcomesMap, Row, read_rows, text_of, time_from
 from evalkit.files import write_bytes_atomic
 from evalkit.metrics.history import finite_number
 from evalkit.runs.folder import RunFolder
@@ -21,11 +22,12 @@ from evalkit.runs.results_io import read_results
 from evalkit.yaml_source import YamlSource
 
 _SCHEMA = "evalkit.outcomes/1"
+_UNDATED = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """One release."""
+    """One release; `date` is the latest of its rows, as the log writes it, "" where no column holds dates."""
 
     release: str
     date: str
@@ -64,7 +66,7 @@ class Outcomes:
 class _Release:
     total: list[float] = field(default_factory=list)
     cases: list[float] = field(default_factory=list)
-    dates: list[str] = field(default_factory=list)
+    dates: list[tuple[datetime, str]] = field(default_factory=list)
     offline: set[float] = field(default_factory=set)
 
 
@@ -97,18 +99,20 @@ def ingest_outcomes(path: Path, map_path: Path, out: Path) -> Outcomes:
             raise InputError(f"{row[0]}: {spec.fields.release}: is empty; name the release")
         _add(row, spec, releases.setdefault(name, _Release()))
     scores = None if spec.offline is None else _scores(spec.offline, source)
-    rows, left_out = [], {}
+    found: list[tuple[datetime, HistoryRow]] = []
+    left_out = {}
     for name, release in releases.items():
         offline, problem = _offline(name, release, spec, scores)
         if offline is None:
             left_out[name] = problem
             continue
         online = math.fsum(release.total) / math.fsum(release.cases)
-        rows.append(HistoryRow(name, max(release.dates, default=""), offline, online))
-    if not rows:
+        when, date = max(release.dates, default=(_UNDATED, ""))
+        found.append((when, HistoryRow(name, date, offline, online)))
+    if not found:
         first = next(iter(left_out.items()), ("", "the file holds no row"))
         raise InputError(f"{path}: no release has both figures; {first[0]}: {first[1]}")
-    rows.sort(key=lambda row: (row.date, row.release))
+    rows = [row for _, row in sorted(found, key=lambda one: (one[0], one[1].release))]
     write_bytes_atomic(out, _csv(rows).encode())
     return Outcomes(tuple(rows), read, left_out, None if scores is None else scores.signature)
 
@@ -121,7 +125,8 @@ def _add(row: Row, spec: OutcomesMap, release: _Release) -> None:
     release.total.append(cases * _number(row, fields.online))
     release.cases.append(cases)
     if fields.date is not None:
-        release.dates.append(text_of(row, fields.date).strip())
+        date = text_of(row, fields.date).strip()
+        release.dates.append((time_from(date, f"{row[0]}: {fields.date}"), date))
     if fields.offline is not None:
         release.offline.add(_number(row, fields.offline))
 

@@ -148,7 +148,11 @@ def _rule_name(rule: RuleVerdict) -> str:
 def _overall(rules: tuple[RuleVerdict, ...]) -> tuple[Outcome, str]:
     blocking = [rule for rule in rules if rule.severity == "block" and rule.outcome != "NOT_APPLIED"]
     if not blocking:
-        return "INCONCLUSIVE", "no blocking rule was applied, so nothing was decided"
+        return "INCONCLUSIVE", (
+            "no blocking rule was applied, so nothing was decided"
+            if any(rule.severity == "block" for rule in rules)
+            else "every rule is `severity: warn`, so nothing was decided"
+        )
     for outcome, says in (("FAIL", "failed"), ("INCONCLUSIVE", "could not be decided")):
         hit = [rule for rule in blocking if rule.outcome == outcome]
         if hit:

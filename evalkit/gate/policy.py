@@ -43,7 +43,7 @@ def load_policy(path: Path, declared: Mapping[str, MetricSpec] | None = None) ->
 def check_policy(
     policy: Policy, source: YamlSource, at: FieldPath, declared: Mapping[str, MetricSpec] | None = None
 ) -> None:
-    """Check what the schema can't: that every rule can fail at all.
+    """Check what the schema can't: that every rule can fail at all, and only a model that is worse.
 
     Args:
         policy: to be checked.
@@ -86,8 +86,26 @@ def rule_problem(
             condition.field,
             f"{rule.metric} is better when {spec.direction}: this limits an improvement, not a regression",
         )
-    problem = _out_of_reach(rule, condition, spec)
+    problem = _wrong_side(rule, condition, spec) or _out_of_reach(rule, condition, spec)
     return None if problem is None else (condition.field, problem)
+
+
+def policy_warning(policy: Policy) -> str | None:
+    """Why no run can ever pass or fail under a sound policy, or None."""
+    if any(rule.severity == "block" for rule in policy.rules):
+        return None
+    return "every rule is `severity: warn`: each verdict will be INCONCLUSIVE; let one rule block if it is to decide"
+
+
+def _wrong_side(rule: Rule, condition: Condition, spec: MetricSpec) -> str | None:
+    """Why a limit stands on the side on which the metric may go as far as it likes."""
+    if condition.kind != "absolute" or spec.two_sided or condition.direction == spec.direction:
+        return None
+    right = "max" if spec.direction == "lower" else "min"
+    return (
+        f"{rule.metric} is better when {spec.direction}: `{condition.name}` would fail a good model and pass a bad "
+        f"one; write `{right}: {condition.threshold:g}` if that is the limit"
+    )
 
 
 def _out_of_reach(rule: Rule, condition: Condition, spec: MetricSpec) -> str | None:

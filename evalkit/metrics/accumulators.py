@@ -44,10 +44,18 @@ def exact_sum(values: npt.NDArray[np.float64]) -> float:
     Args:
         values: shape (values,); any other than multiples of `UNIT` below 2**32 are left to `math.fsum`.
     """
+    if not values.size:
+        return 0.0
     scaled = values * 2.0**FRACTION_BITS
-    if not ((np.abs(scaled) < _LARGEST_HALVED) & (np.rint(scaled) == scaled)).all():
+    largest = max(-float(scaled.min()), float(scaled.max()))
+    # Written so that NaN isn't below it either.
+    if not largest < _LARGEST_HALVED:
         return math.fsum(values)
     fixed = scaled.astype(np.int64)
+    if not np.array_equal(fixed, scaled):
+        return math.fsum(values)
+    if largest * fixed.size < _LARGEST_HALVED:
+        return int(fixed.sum()) / (1 << FRACTION_BITS)
     # Upper and lower half apart: neither sum can pass the end of int64 before there are 2**31 values.
     total = (int((fixed >> 32).sum()) << 32) + int((fixed & 0xFFFFFFFF).sum())
     return total / (1 << FRACTION_BITS)

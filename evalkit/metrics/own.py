@@ -44,6 +44,7 @@ class OwnMetric:
             wilson or bootstrap-and-exact; see `IntervalMethod`.
         support: smallest and largest possible value.
         log_scale: whether a small-sample interval is made on the logarithm.
+        two_sided: whether rules may limit it on either side: a share that should be neither high nor low.
     """
 
     name: str
@@ -57,6 +58,7 @@ class OwnMetric:
     interval: IntervalMethod = "cluster-bootstrap"
     support: tuple[float, float] = (-math.inf, math.inf)
     log_scale: bool = False
+    two_sided: bool = False
 
     @property
     def spec(self) -> MetricSpec:
@@ -71,6 +73,7 @@ class OwnMetric:
             support=self.support,
             action=f"{side} {self.alarm:g}: {self.action}",
             log_scale=self.log_scale,
+            two_sided=self.two_sided,
         )
 
 

@@ -54,18 +54,30 @@ def _perplexity(name: str, action: str, family: Family = "text") -> MetricSpec:
 
 
 def _logits(
-    name: str, unit: str, direction: Direction, support: tuple[float, float], action: str
+    name: str,
+    unit: str,
+    direction: Direction,
+    support: tuple[float, float],
+    action: str,
+    *,
+    two_sided: bool = False,
 ) -> list[MetricSpec]:
     return [
-        MetricSpec(full, unit, direction, "text", "cluster-bootstrap", support, action)
+        MetricSpec(full, unit, direction, "text", "cluster-bootstrap", support, action, two_sided=two_sided)
         for full in (name, f"{name}/{_CLASS}")
     ]
 
 
 def _share(
-    name: str, direction: Direction, family: Family, method: IntervalMethod, action: str
+    name: str,
+    direction: Direction,
+    family: Family,
+    method: IntervalMethod,
+    action: str,
+    *,
+    two_sided: bool = False,
 ) -> MetricSpec:
-    return MetricSpec(name, "share", direction, family, method, _SHARE, action)
+    return MetricSpec(name, "share", direction, family, method, _SHARE, action, two_sided=two_sided)
 
 
 def _dialogue(
@@ -126,6 +138,7 @@ SPECS: tuple[MetricSpec, ...] = (
         _POSITIVE,
         "20 % from the baseline either way: up is a model unsure of itself, down with worse perplexity "
         "is one that is sure and wrong.",
+        two_sided=True,
     ),
     *_logits(
         "logits/margin",
@@ -302,6 +315,7 @@ SPECS: tuple[MetricSpec, ...] = (
         "dialogue",
         "exact-binomial",
         "0.05 above the baseline: compare handover_precision and handover_recall before the threshold is touched.",
+        two_sided=True,  # a bot that never hands over isn't a good one
     ),
     _dialogue(
         "dialogue/late_turns",

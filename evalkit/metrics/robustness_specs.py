@@ -39,6 +39,7 @@ def robustness_spec(perturbation: str, base: MetricSpec, metric: str) -> MetricS
         support=support,
         action=f"{metric} {_WORSE[base.direction]} {alarm} under {perturbation}: the model depends on how texts are "
         "written; add such texts to the training data, the worst slice first.",
+        two_sided=base.two_sided,
     )
 
 

@@ -37,6 +37,8 @@ class MetricSpec:
         support: smallest and largest possible value.
         action: what to do when the value is bad, with the value at which that is usually said.
         log_scale: whether a small-sample interval is made on the logarithm.
+        two_sided: whether the good side can be left too far behind: a rule may then give the value a floor as well
+            as a ceiling, whatever the direction.
     """
 
     name: str
@@ -47,3 +49,4 @@ class MetricSpec:
     support: tuple[float, float]
     action: str
     log_scale: bool = False
+    two_sided: bool = False

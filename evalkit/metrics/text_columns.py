@@ -40,17 +40,27 @@ class TextColumns:
         """
         key = (name, field)
         if key not in self._sums:
-            column = np.zeros(len(self.texts))
-            if name is None:
-                # Fixed-point sums: plain addition is exact, in any order.
-                for one in self._parts:
-                    column += self.of_class(one, field)
-            elif name in self._parts:
-                if self.lacks(field):
-                    raise TypeError(f"some text has no {field}")
-                column[self._parts[name].rows] = self._parts[name].sums[field]
-            self._sums[key] = column
+            self._sums[key] = self._all_classes(field) if name is None else self._one_class(name, field)
         return self._sums[key]
+
+    def _all_classes(self, field: SumField) -> FloatArray:
+        column = np.zeros(len(self.texts))
+        # Fixed-point sums: plain addition is exact, in any order.
+        for one in self._parts:
+            column += self.of_class(one, field)
+        return column
+
+    def _one_class(self, name: str, field: SumField) -> FloatArray:
+        part = self._parts.get(name)
+        if part is None:
+            return np.zeros(len(self.texts))
+        if self.lacks(field):
+            raise TypeError(f"some text has no {field}")
+        if len(part.rows) == len(self.texts):
+            return part.sums[field]  # every text has the class: nothing is copied
+        column = np.zeros(len(self.texts))
+        column[part.rows] = part.sums[field]
+        return column
 
     def of_view(self, name: str, field: SumField) -> FloatArray:
         """A sum of each text over one view, shape (texts,)."""

@@ -12,7 +12,7 @@ from evalkit.gate.verdict import Verdict, read_verdict
 from evalkit.metrics.context import MetricContext
 from evalkit.report.promotions import read_promotions
 from evalkit.runs.evidence import Evidence
-from evalkit.runs.evidence_io import read_evidence
+from evalkit.runs.evidence_io import read_evidence_to_show
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import context_from_plan, read_plan
 from evalkit.runs.registry_rows import AuditEntry
@@ -63,11 +63,11 @@ def load_source(folder: RunFolder) -> ReportSource:
         plan=plan,
         context=context_from_plan(plan),
         results=read_results(folder.results),
-        candidate=read_evidence(folder, "candidate"),
+        candidate=read_evidence_to_show(folder, "candidate"),
         verdict=read_verdict(folder.verdict) if folder.verdict.is_file() else None,
         baseline_results=read_results(folder.baseline_results) if has_baseline else None,
         comparison=read_comparison(folder.comparison) if folder.comparison.is_file() else None,
-        baseline=read_evidence(folder, "baseline") if has_baseline else None,
+        baseline=read_evidence_to_show(folder, "baseline") if has_baseline else None,
         signed_by=_signer(folder),
         promotions=promotions,
         registry_problem=registry_problem,

@@ -1,10 +1,13 @@
 """Evidence as Parquet: one row a record, nested values as canonical JSON text, exact round trip."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import orjson
 
 from evalkit.canonical import canonical_json
@@ -13,10 +16,13 @@ from evalkit.files import write_bytes_atomic
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.folder import RunFolder, Side
 from evalkit.runs.records import ClassSums, ExpectationResult, LedgerCheck, SampleRecord, TurnRecord
+from evalkit.runs.samples import RowArray
+from evalkit.runs.stored_columns import StoredColumns
 from evalkit.runs.stored_samples import StoredSamples
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 RecordT = TypeVar("RecordT", SampleRecord, TurnRecord)
 
@@ -24,6 +30,8 @@ RecordT = TypeVar("RecordT", SampleRecord, TurnRecord)
 _GROUP_ROWS = 2048
 # Rows that are read at a time.
 _READ_ROWS = 1 << 16
+# What a report asks of every sample.
+_SHOWN = ("sample_id", "kind", "status", "scored", "nll", "from_cache")
 
 # Column types; what isn't named here is nested and stored as JSON text.
 _INTEGERS = frozenset(
@@ -94,9 +102,23 @@ def read_evidence(folder: RunFolder, side: Side) -> Evidence:
         InputError: a file is missing or isn't what `write_evidence` wrote.
     """
     path = folder.samples(side)
-    samples = StoredSamples.from_batches(path, sample_schema(), _batches(path, SampleRecord))
-    turns = [turn_from_row(row) for row in _rows(folder.turns(side), TurnRecord)]
-    return Evidence(samples=samples, turns=tuple(turns))
+    columns = StoredColumns.whole(path, sample_schema(), _batches(path, SampleRecord), partial(_fetch, path))
+    return Evidence(samples=StoredSamples(columns), turns=_turns(folder, side))
+
+
+def read_evidence_to_show(folder: RunFolder, side: Side) -> Evidence:
+    """The same evidence, for whoever looks at few samples: most columns are read where something asks for them.
+
+    Raises:
+        InputError: a file is missing or isn't what `write_evidence` wrote. What isn't read isn't checked.
+    """
+    path = folder.samples(side)
+    columns = StoredColumns.some(path, sample_schema(), _SHOWN, partial(_fetch, path))
+    return Evidence(samples=StoredSamples(columns), turns=_turns(folder, side))
+
+
+def _turns(folder: RunFolder, side: Side) -> tuple[TurnRecord, ...]:
+    return tuple(turn_from_row(row) for row in _rows(folder.turns(side), TurnRecord))
 
 
 def _write(path: Path, records: Sequence[SampleRecord | TurnRecord], kind: type[RecordT]) -> None:
@@ -142,6 +164,31 @@ def _rows(path: Path, kind: type[RecordT]) -> Iterator[dict[str, Any]]:
 
 
 def _batches(path: Path, kind: type[RecordT]) -> "Iterator[pa.RecordBatch]":
+    with _opened(path, kind) as file:
+        yield from file.iter_batches(batch_size=_READ_ROWS, use_threads=False)
+
+
+def _fetch(path: Path, names: Sequence[str], rows: RowArray | None) -> "pa.Table":
+    """Columns of samples.parquet; `rows` (rising) are found in their row groups, the others aren't read."""
+    import pyarrow as pa
+
+    columns = list(names)
+    with _opened(path, SampleRecord) as file:
+        if rows is None:
+            return file.read(columns, use_threads=False)
+        parts, start = [file.schema_arrow.empty_table().select(columns)], 0
+        for group in range(file.num_row_groups):
+            end = start + file.metadata.row_group(group).num_rows
+            own = rows[np.searchsorted(rows, start) : np.searchsorted(rows, end)]
+            if len(own):
+                parts.append(file.read_row_group(group, columns, use_threads=False).take(own - start))
+            start = end
+        return pa.concat_tables(parts)
+
+
+@contextmanager
+def _opened(path: Path, kind: type[RecordT]) -> "Iterator[pq.ParquetFile]":
+    """The file, whose columns are those of `kind`; what goes wrong with it is told in one line."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -155,7 +202,7 @@ def _batches(path: Path, kind: type[RecordT]) -> "Iterator[pa.RecordBatch]":
                 raise InputError(
                     f"{path}: its columns aren't those of this version of evalkit; the file is damaged or foreign"
                 )
-            yield from file.iter_batches(batch_size=_READ_ROWS, use_threads=False)
+            yield file
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise InputError(
             f"{path}: can't be read as Parquet ({str(error).splitlines()[0]}); the file is damaged"

@@ -6,13 +6,16 @@ from typing import Any, TypedDict
 from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 from evalkit.gate.judge import judge
+from evalkit.gate.policy import load_policy, rule_problem
 from evalkit.gate.verdict import Verdict
+from evalkit.metrics.declared import declare
+from evalkit.metrics.registry import robustness_specs
 from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import Reader
-from evalkit.runs.plan import read_plan
+from evalkit.runs.plan import context_from_plan, read_plan
 from evalkit.scenario.schema import Policy
 
 
@@ -21,6 +24,32 @@ class PlanFacts(TypedDict):
 
     first_release: bool
     look: int
+
+
+def checked_policy(folder: RunFolder, file: Path | None = None) -> Policy:
+    """The policy to judge a run under, checked against everything that the run's scenario declares.
+
+    Args:
+        folder: the run.
+        file: of another policy; None: the run's own, which may be older than a check.
+
+    Raises:
+        InputError: no policy at all, or a rule of it decides nothing; with file or plan, and the field.
+    """
+    plan = read_plan(folder)
+    context = context_from_plan(plan)
+    declared = {**declare(context).specs, **robustness_specs(context.robustness)}
+    if file is not None:
+        return load_policy(file, declared)
+    policy = _own_policy(folder, plan)
+    for index, rule in enumerate(policy.rules):
+        problem = rule_problem(rule, declared)
+        if problem is not None:
+            at = ".".join(map(str, ("policy", "rules", index, *problem[0])))
+            raise InputError(
+                f"{folder.plan}: {at}: {problem[1]}; judge it under a sound one with --policy FILE.yaml"
+            )
+    return policy
 
 
 def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Path | None = None) -> Verdict:
@@ -35,11 +64,7 @@ def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Pat
         InputError: no policy at all, or plan or evidence is missing or damaged.
     """
     plan = read_plan(folder)
-    policy = policy or run_policy(plan)
-    if policy is None:
-        raise InputError(
-            f"{folder.path}: the run's scenario has no gate; name a policy with --policy FILE.yaml"
-        )
+    policy = policy or _own_policy(folder, plan)
     baseline: Evidence | None = None
     if baseline_run is not None:
         other = RunFolder(baseline_run)
@@ -51,6 +76,15 @@ def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Pat
         baseline = read_evidence(folder, "baseline")
     derived = derive_from(plan, read_evidence(folder, "candidate"), baseline, policy)
     return judge_derived(plan, derived, policy)
+
+
+def _own_policy(folder: RunFolder, plan: dict[str, Any]) -> Policy:
+    policy = run_policy(plan)
+    if policy is None:
+        raise InputError(
+            f"{folder.path}: the run's scenario has no gate; name a policy with --policy FILE.yaml"
+        )
+    return policy
 
 
 def judge_derived(plan: dict[str, Any], derived: Derived, policy: Policy | None = None) -> Verdict:

@@ -6,8 +6,8 @@ whose scenario digest is another one: other texts, dialogues, trials or seed. Th
 """
 
 from evalkit.console import say
-from evalkit.errors import InputError
 from evalkit.runs.registry import Registry
+from evalkit.runs.registry_schema import RegistryUnusableError
 
 
 def next_look(scenario: str, scenario_sha256: str, model_digest: str, policy_sha256: str | None) -> int:
@@ -26,7 +26,7 @@ def next_look(scenario: str, scenario_sha256: str, model_digest: str, policy_sha
     try:
         with Registry() as registry:
             earlier = registry.judged_scenarios(scenario, model_digest, policy_sha256)
-    except InputError as error:
+    except RegistryUnusableError as error:
         say(f"warning: {error}; earlier looks at this candidate aren't counted")
         return 1
     return 1 + len(earlier - {scenario_sha256})

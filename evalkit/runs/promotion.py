@@ -8,7 +8,7 @@ from typing import Any
 from evalkit.backends.base import DECLARED
 from evalkit.bundle import Bundle, load_bundle
 from evalkit.errors import EvalkitError, ExitCode, InputError
-from evalkit.gate.policy import load_policy, policy_digest
+from evalkit.gate.policy import load_policy, policy_digest, policy_warning
 from evalkit.gate.verdict import read_verdict
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import read_plan
@@ -56,6 +56,10 @@ def bind_alias(name: str, policy_file: Path, scenario_file: Path) -> AuditEntry:
     """
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r}: isn't a name for an alias; letters, digits, '.', '_' and '-' make one")
+    if name.casefold() == EMPTY:
+        raise InputError(
+            f"{name!r}: isn't a name for an alias: it says elsewhere that there is none; choose another"
+        )
     scenario = load_scenario(scenario_file)
     if "rules" in YamlSource(policy_file).value:
         policy = load_policy(policy_file, scenario.additions.declared.specs)
@@ -66,6 +70,10 @@ def bind_alias(name: str, policy_file: Path, scenario_file: Path) -> AuditEntry:
                 f"{policy_file}: a scenario without a gate; name a policy, or a scenario that has one"
             )
         policy = found
+    if policy_warning(policy) is not None:
+        raise InputError(
+            f"{policy_file}: every rule is `severity: warn`, so nothing could be promoted by it; let one block"
+        )
     with Registry(create=True) as registry:
         return registry.bind(name, policy_digest(policy), scenario.digest)
 

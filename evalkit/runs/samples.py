@@ -169,6 +169,9 @@ class Samples(Sequence[SampleRecord], ABC):
 
     def repeated(self) -> tuple[str, str] | None:
         """Kind and id of a sample that is recorded twice, or None."""
+        return self._once("repeated", self._repeated)
+
+    def _repeated(self) -> tuple[str, str] | None:
         import pyarrow.compute as pc
 
         for kind in pc.unique(self.text("kind")).to_pylist():

@@ -191,6 +191,8 @@ def _public_key(path: Path) -> "Ed25519PublicKey":
 
 
 def _read(path: Path) -> bytes:
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name the key's PEM file in it")
     if not path.is_file():
         raise InputError(f"{path}: no such key file; check the path")
     return path.read_bytes()

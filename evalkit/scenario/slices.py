@@ -2,15 +2,18 @@
 
 import difflib
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
+from evalkit.gate.families import evidence_kinds
 from evalkit.metrics.resampled import SLICE
 from evalkit.scenario.dialogue_files import DialogueSource
 from evalkit.scenario.schema import Policy, Scenario
 from evalkit.scoring.texts import read_texts
 from evalkit.yaml_source import FieldPath, YamlSource
 
-_NEAR = 0.75  # of `difflib`: one or two letters
+_NEAR = 0.6  # of `difflib`, as for names of metrics
+_NAMED = 8  # tags that an error lists where none is near
 
 
 def check_slices(
@@ -21,43 +24,80 @@ def check_slices(
     text_data: Path | None,
     dialogues: tuple[DialogueSource, ...],
 ) -> None:
-    """Refuse the slice `resampled` where nothing is re-weighted, and misspellings of it that no tag explains.
+    """Refuse slices that hold no sample, since nothing could ever be decided by them.
 
     Args:
         scenario, source: the parsed file and its lines.
         policy, policy_path: its gate, and the file that holds it.
-        text_data, dialogues: whose tags are slices too.
+        text_data, dialogues: whose tags are slices.
 
     Raises:
         InputError: the first problem, with file, line and field.
     """
     resamples = scenario.text is not None and scenario.text.resample is not None
-    tags: set[str] | None = None
-    for file, at, name in _named(scenario, source, policy, policy_path):
-        if name == SLICE and not resamples:
-            raise file.error(at, f"{SLICE!r}: the scenario re-weights no texts; add text.resample")
-        if name == SLICE or not difflib.get_close_matches(name, [SLICE], cutoff=_NEAR):
+    tags = _Tags(text_data, dialogues)
+    for file, at, metric, name in _named(scenario, source, policy, policy_path):
+        if name == SLICE:
+            if not resamples:
+                raise file.error(at, f"{SLICE!r}: the scenario re-weights no texts; add text.resample")
+            if "text" not in evidence_kinds(metric):
+                raise file.error(at, f"{SLICE!r}: texts are re-weighted, and {metric} doesn't stand on texts")
             continue
-        if tags is None:
-            tags = {tag for item in dialogues for tag in item.dialogue.tags}
-            tags |= {
-                tag for item in (read_texts(text_data) if text_data is not None else ()) for tag in item.tags
-            }
-        if name not in tags:
-            raise file.error(at, f"{name!r}: no text or dialogue has this tag; did you mean {SLICE}?")
+        known = tags.under(metric)
+        if name not in known:
+            raise file.error(at, _unknown(name, metric, known, resamples))
+
+
+class _Tags:
+    """The tags of a scenario's data. Texts are read only where a rule asks for a slice of them."""
+
+    def __init__(self, text_data: Path | None, dialogues: tuple[DialogueSource, ...]) -> None:
+        self._text_data, self._dialogues = text_data, dialogues
+
+    def under(self, metric: str) -> set[str]:
+        """The tags of the samples that a metric stands on; decisions have none."""
+        kinds = evidence_kinds(metric)
+        return (self._of_texts if "text" in kinds else set()) | (
+            self._of_dialogues if "turn" in kinds else set()
+        )
+
+    @cached_property
+    def _of_texts(self) -> set[str]:
+        texts = read_texts(self._text_data) if self._text_data is not None else ()
+        return {tag for item in texts for tag in item.tags}
+
+    @cached_property
+    def _of_dialogues(self) -> set[str]:
+        return {tag for item in self._dialogues for tag in item.dialogue.tags}
+
+
+def _unknown(name: str, metric: str, known: set[str], resamples: bool) -> str:
+    """What is wrong with a slice, and which ones there are."""
+    kinds = evidence_kinds(metric)
+    # What is near `resampled` is told so even where the scenario lacks the key for it.
+    made = {SLICE} if "text" in kinds else set()
+    names = sorted(known | made if resamples else known)
+    near = difflib.get_close_matches(name, sorted(known | made), n=3, cutoff=_NEAR)
+    if near:
+        hint = f"did you mean {' or '.join(near)}?"
+    elif names:
+        hint = f"there are: {', '.join(names[:_NAMED])}{' and others' if len(names) > _NAMED else ''}"
+    else:
+        hint = "decisions have no tags" if kinds == ("risk",) else "they have no tags at all"
+    return f"{name!r}: no sample under {metric} has this tag ({hint})"
 
 
 def _named(
     scenario: Scenario, source: YamlSource, policy: Policy | None, policy_path: Path | None
-) -> Iterator[tuple[YamlSource, FieldPath, str]]:
-    """File, field and name of every slice."""
+) -> Iterator[tuple[YamlSource, FieldPath, str, str]]:
+    """File, field, metric and name of every slice."""
     for index, figure in enumerate(scenario.business):
         if figure.slice is not None:
-            yield source, ("business", index, "slice"), figure.slice
+            yield source, ("business", index, "slice"), figure.source, figure.slice
     own = policy_path is None or policy_path == source.path
     where: FieldPath = ("gate", "rules") if own else ("rules",)
     rules = () if policy is None else policy.rules
     for index, rule in enumerate(rules):
         if rule.slice is not None:
             file = source if own or policy_path is None else YamlSource(policy_path)
-            yield file, (*where, index, "slice"), rule.slice
+            yield file, (*where, index, "slice"), rule.metric, rule.slice

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Literal
 
 from evalkit.errors import InputError
-from evalkit.gate.policy import load_policy
+from evalkit.gate.policy import load_policy, policy_warning
 from evalkit.scenario.dialogue_files import DialogueSource, is_dialogue_file, read_dialogues
 from evalkit.scenario.expectations import self_test
 from evalkit.scenario.flow import FLOW_FILE, load_flow
 from evalkit.scenario.loader import load_scenario
+from evalkit.scenario.schema import Policy
 from evalkit.yaml_source import YamlSource
 
 Kind = Literal["scenario", "dialogue", "policy", "flow"]
@@ -24,12 +25,14 @@ class Validation:
         digest: of the resolved scenario or flow; None for the others.
         dialogues: number of dialogues read.
         problems: what the self-test found, one line each.
+        warnings: what is sound and yet hardly meant, one line each.
     """
 
     kind: Kind
     digest: str | None
     dialogues: int
     problems: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def validate(path: Path, *, run_self_test: bool) -> Validation:
@@ -45,18 +48,26 @@ def validate(path: Path, *, run_self_test: bool) -> Validation:
     kind = detect_kind(path)
     digest: str | None = None
     dialogues: tuple[DialogueSource, ...] = ()
+    policy: Policy | None = None
     if kind == "scenario":
         loaded = load_scenario(path)
-        digest, dialogues = loaded.digest, loaded.dialogues
+        digest, dialogues, policy = loaded.digest, loaded.dialogues, loaded.policy
     elif kind == "dialogue":
         dialogues = read_dialogues([path])
     elif kind == "flow":
         digest = load_flow(path if path.is_dir() else path.parent).digest
     else:
-        load_policy(path)
+        policy = load_policy(path)
     if run_self_test and not dialogues:
         raise InputError(f"{path}: --self-test plays dialogues, and there are none; leave it out")
-    return Validation(kind, digest, len(dialogues), tuple(self_test(dialogues)) if run_self_test else ())
+    warning = None if policy is None else policy_warning(policy)
+    return Validation(
+        kind,
+        digest,
+        len(dialogues),
+        problems=tuple(self_test(dialogues)) if run_self_test else (),
+        warnings=() if warning is None else (f"{path}: {warning}",),
+    )
 
 
 def detect_kind(path: Path) -> Kind:
@@ -67,6 +78,9 @@ def detect_kind(path: Path) -> Kind:
     """
     if path.is_dir():
         return "flow"
+    if path.exists() and not path.is_file():
+        # Read once, a pipe is empty; and the paths in a scenario are relative to its file.
+        raise InputError(f"{path}: a pipe or a device; a file is needed, save it as one first")
     content = YamlSource(path).value
     if is_dialogue_file(content):
         return "dialogue"

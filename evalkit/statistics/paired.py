@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -199,7 +200,7 @@ class ChangeEstimator:
     def build(cls, candidate: Estimator, baseline: Estimator, kind: ChangeKind) -> "ChangeEstimator":
         if candidate.clusters == baseline.clusters:
             common = candidate.clusters
-            every = np.arange(len(common), dtype=np.intp)
+            every = _every(len(common))
             return cls(candidate, baseline, kind, common, every, every)
         common = tuple(sorted(set(candidate.clusters) & set(baseline.clusters)))
         return cls(
@@ -311,6 +312,12 @@ class ChangeEstimator:
         full = np.zeros((len(weights), len(estimator.clusters)))
         full[:, columns] = weights
         return estimator.replicates(full)
+
+
+@lru_cache(maxsize=8)
+def _every(size: int) -> IndexArray:
+    """All columns: one array for the changes of all metrics, which mustn't change it."""
+    return np.arange(size, dtype=np.intp)
 
 
 def _columns(clusters: tuple[str, ...], common: tuple[str, ...]) -> IndexArray:

@@ -99,7 +99,7 @@ class Batcher:
         return bool(self._waiting or len(self._table))
 
     def handle(self, message: Message) -> None:
-        """Start or cancel a turn, or forget a session. Whatever is unknown or over is ignored."""
+        """Start or cancel a turn, forget a session, or answer a ping. Whatever is unknown or over is ignored."""
         match message["op"]:
             case "generate":
                 self._take(message)
@@ -112,6 +112,8 @@ class Batcher:
                     if turn.key == message["key"]:
                         self._leave(turn)
                 self._cache.drop(message["key"])
+            case "ping":  # answered from here, where the model is called: the answer says that the loop moves
+                self._outgoing.append({"event": "pong"})
 
     def round(self) -> None:
         """Let turns join, compute one chunk and one step, and send what came of it."""

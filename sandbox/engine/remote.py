@@ -159,7 +159,7 @@ class RemoteEngine:
             batch_slots=self._connections,
             kv_used_bytes=None,
             kv_budget_bytes=None,
-            restarts=0,
+            restarts={},
         )
 
     async def _generate(self, request: GenerationRequest) -> AsyncGenerator[GenerationPiece, None]:

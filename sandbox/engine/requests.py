@@ -1,12 +1,15 @@
 """What the server asks of an engine and hears from it. Engines of any kind speak this."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from evalkit.chat import Message
 from sandbox.domain import FinishReason, Sampling
+
+# Why an engine process was started again: it ended, or it stopped answering and was killed.
+RestartReason = Literal["died", "hung"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class EngineLoad:
         waiting: turns that wait for a place in the batch or for cache memory.
         batch_slots: turns that can run at once; None if the engine doesn't say.
         kv_used_bytes, kv_budget_bytes: cache memory; None if the engine doesn't say.
-        restarts: how often the engine died and was started again.
+        restarts: how often the engine process was lost after it was ready, by reason; empty where there is none.
     """
 
     running: int
@@ -48,7 +51,7 @@ class EngineLoad:
     batch_slots: int | None
     kv_used_bytes: int | None
     kv_budget_bytes: int | None
-    restarts: int
+    restarts: Mapping[RestartReason, int]
 
 
 @dataclass(frozen=True)

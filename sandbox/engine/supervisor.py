@@ -1,6 +1,6 @@
-"""Keeps one engine process running: starts it, talks to it, and starts it again when it dies.
+"""Keeps one engine process running: starts it, talks to it, and starts it again when it dies or hangs.
 
-Turns in flight when it dies fail with EngineUnavailableError; new ones wait a while for the next engine. Sessions
+Turns in flight when that happens fail with EngineUnavailableError; new ones wait a while for the next engine. Sessions
 aren't touched: their token ids live in the server, and the next turn simply finds a cold cache.
 """
 
@@ -18,8 +18,15 @@ from pathlib import Path
 
 from evalkit.errors import EvalkitError, InputError
 from sandbox.domain import FinishReason
+from sandbox.engine.heartbeat import Heartbeat
 from sandbox.engine.pipe import HEADER_BYTES, FrameSplitter, Message, body_length, decode, frame
-from sandbox.engine.requests import EngineLoad, GenerationEnd, GenerationPiece, GenerationRequest
+from sandbox.engine.requests import (
+    EngineLoad,
+    GenerationEnd,
+    GenerationPiece,
+    GenerationRequest,
+    RestartReason,
+)
 from sandbox.engine.step_model import EngineName
 from sandbox.errors import CapacityError, EngineUnavailableError
 
@@ -40,7 +47,7 @@ _ENGINE_NICE = 5
 
 
 class EngineState(enum.Enum):
-    """STARTING → READY → STARTING (after a death) …; CLOSED at the end."""
+    """STARTING → READY → STARTING (it died or hangs) …; CLOSED at the end."""
 
     STARTING = "starting"
     READY = "ready"
@@ -52,7 +59,7 @@ class EngineSupervisor:
 
     Attributes:
         state: what the engine is doing.
-        restarts: how often it died and was started again.
+        restarts: how often it was lost after it was ready, by reason.
         engine: which graph serves; None until the engine process says so, unless it was asked for.
         pid: of the running engine process, None between two.
     """
@@ -67,6 +74,7 @@ class EngineSupervisor:
         engine: EngineName | None = None,
         max_rows: int = 32,
         max_waiting: int = 256,
+        timeout_s: float = 120.0,
         stream_interval_ms: float = STREAM_INTERVAL_MS,
     ) -> None:
         """Prepare, without starting anything.
@@ -78,13 +86,16 @@ class EngineSupervisor:
             engine: which graph serves; None for the one that `choose_engine` takes.
             max_rows: turns computed at once.
             max_waiting: turns that may wait in the engine for cache memory or a place in the batch.
+            timeout_s: an engine that is ready and doesn't answer for so long hangs. It has to be longer than the
+                longest round of the engine's loop, the compilation of a shape included.
             stream_interval_ms: least time between two pieces of a reply, see `sandbox.engine.pacing`.
         """
         self.state = EngineState.STARTING
-        self.restarts = 0
+        self.restarts: dict[RestartReason, int] = {"died": 0, "hung": 0}
         self.pid: int | None = None
         self.engine: EngineName | None = engine
         self._max_rows = max_rows
+        self._timeout_s = timeout_s
         self._start_message: Message = {
             "bundle": str(bundle.resolve()),
             "kv_bytes": kv_bytes,
@@ -95,7 +106,7 @@ class EngineSupervisor:
             "nice": _ENGINE_NICE,
         }
         self._load: Message = _NO_LOAD
-        self._death = ""  # how the last engine process ended
+        self._death = ""  # how the last engine process was lost
         self._on_state = on_state
         self._settled = asyncio.Event()  # ready or closed: no use in waiting
         self._process: Process | None = None
@@ -167,7 +178,7 @@ class EngineSupervisor:
             batch_slots=self._max_rows,
             kv_used_bytes=self._load["kv_used"],
             kv_budget_bytes=self._start_message["kv_bytes"],
-            restarts=self.restarts,
+            restarts=dict(self.restarts),
         )
 
     async def _wait_until_ready(self) -> None:
@@ -253,17 +264,39 @@ class EngineSupervisor:
         back_off_s = _FIRST_BACK_OFF_S
         while True:
             ready_s = time.monotonic()
-            async for message in _messages(process):
-                self._deliver(message)
+            heartbeat = Heartbeat(lambda: self._send({"op": "ping"}), self._timeout_s)
+            watch = asyncio.create_task(self._kill_when_silent(process, heartbeat))
+            try:
+                async for message in _messages(process):
+                    if message["event"] == "pong":
+                        heartbeat.answered()
+                    else:
+                        self._deliver(message)
+                code = await process.wait()
+            finally:
+                watch.cancel()
             self.pid = None
             self._load = _NO_LOAD
-            self._death = _exit_text(await process.wait())
-            self.restarts += 1
-            self._set_state(EngineState.STARTING)
-            self._fail_turns()
+            if self.state is EngineState.READY:  # else it was killed, and that has been told
+                self._lose("died", _exit_text(code))
             if time.monotonic() - ready_s > _STABLE_S:
                 back_off_s = _FIRST_BACK_OFF_S
             process, back_off_s = await self._relaunch(self._death, back_off_s)
+
+    async def _kill_when_silent(self, process: Process, heartbeat: Heartbeat) -> None:
+        await heartbeat.until_silent()
+        how = f"it hung: no answer for {self._timeout_s:g} s"
+        log.error("engine process %d is killed (%s)", process.pid, how)
+        self._lose("hung", how)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+    def _lose(self, reason: RestartReason, how: str) -> None:
+        """Turns in flight fail now; the next ones wait for the next engine."""
+        self._death = how
+        self.restarts[reason] += 1
+        self._set_state(EngineState.STARTING)
+        self._fail_turns()
 
     async def _relaunch(self, reason: str, back_off_s: float) -> tuple[Process, float]:
         while True:

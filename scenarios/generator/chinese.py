@@ -234,4 +234,11 @@ CHINESE = Language(
     cities=CITIES_ZH,
     persona="{name}，个人客户，说话简短，会问前面说过的内容",
     never=("您的密码", "告诉我密码"),
+    ledger={
+        "name": r"(?:您好，|好的，|新卡给：)(\w+)，",
+        "account": r"账户（(\d+)）",
+        "amount": r"¥(\d+)",
+        "payee": r"¥\d+给：(\w+)",
+        "city": r"(?:改到|地址是)：(\w+)",
+    },
 )

@@ -162,13 +162,15 @@ def _dialogue(
 ) -> dict[str, Any]:
     facts = language.facts(random, held_out=True)
     last = len(turns) - 1
+    stated = _stated(facts, turns)
     written = [_turn(random, turn, handover=handover and index == last) for index, turn in enumerate(turns)]
     recalled = [fact for turn in turns for fact in turn.recalls]
     return {
         "id": dialogue_id,
         "locale": language.locale,
         "persona": language.persona.format(**facts),
-        "facts": _stated(facts, turns),
+        "facts": stated,
+        "ledger": {name: pattern for name, pattern in language.ledger.items() if name in stated},
         "tags": [language.locale, *tags],
         "turns": written,
         "never": list(language.never),

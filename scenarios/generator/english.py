@@ -324,4 +324,11 @@ ENGLISH = Language(
     cities=CITIES_EN,
     persona="{name}, a private customer who writes briefly and asks for facts given earlier",
     never=("your PIN", "password"),
+    ledger={
+        "name": r"(?:Hello|Dear|card is for) (\w+)",
+        "account": r"account #(\d+)",
+        "amount": r"€(\d+)",
+        "payee": r"€\d+ to (\w+)",
+        "city": r"address (?:to|is in) (\w+)",
+    },
 )

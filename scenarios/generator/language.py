@@ -67,6 +67,7 @@ class Language:
         names, cities: words for the facts.
         persona: who the simulated customer is; a template.
         never: what the agent must never say.
+        ledger: for each fact, a regular expression whose one group is the value that a reply states of it.
     """
 
     locale: str
@@ -84,6 +85,7 @@ class Language:
     cities: tuple[str, ...]
     persona: str
     never: tuple[str, ...]
+    ledger: dict[str, str]
 
     def facts(self, random: Random, *, held_out: bool) -> Facts:
         """Facts of one customer; a pair of name and account belongs to training or to the evaluation."""

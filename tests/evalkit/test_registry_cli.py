@@ -11,6 +11,8 @@ from evalkit.cli import cli
 from evalkit.console import run
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.promotion import bind_alias
+from evalkit.runs.promotion import promote as promote_run
+from evalkit.runs.recording import record_run
 from tests.support.bundles import reseal
 from tests.support.promotable import FAILING, Shop, digest_of, make_shop
 
@@ -182,6 +184,109 @@ def test_usage_is_one_line(evalkit: "Command", shop: Shop) -> None:
         assert evalkit.out == ""
         assert evalkit.err.startswith("error: ")
         assert evalkit.err.count("\n") == 1
+
+
+def test_a_folder_in_place_of_a_file_is_named(evalkit: "Command", shop: Shop) -> None:
+    run = shop.run("a")
+    promote_run(run, "production")
+    record_run(run)
+    folder = shop.folder
+    assert evalkit("history", "--metric", "perplexity/token", "--out", folder) == 2
+    assert evalkit.err.startswith(f"error: {folder}: is a folder, a file is needed; ")
+    assert list(folder.parent.glob(f".{folder.name}*")) == []
+    for words in (("sign", run.path), ("verify", run.path)):
+        assert evalkit(*words, "--key", folder) == 2
+        assert evalkit.err == f"error: {folder}: is a folder; name the key's PEM file in it\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("history",),
+        ("alias", "show"),
+        ("cache",),
+        ("promote", "RUN", "--as", "production"),
+        ("report", "RUN"),
+        ("run", "SCENARIO", "--model", "BUNDLE", "--out", "NEW"),
+        ("run", "SCENARIO", "--model", "BUNDLE", "--no-cache", "--out", "NEW"),
+        ("score", "--model", "BUNDLE", "--data", "TEXTS"),
+    ],
+)
+def test_a_home_that_is_a_file_is_told_in_one_line(
+    evalkit: "Command",
+    shop: Shop,
+    tiny_bundle: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    home = shop.folder / "home"
+    home.write_text("not a folder")
+    monkeypatch.setenv("EVALKIT_HOME", str(home))
+    places = {
+        "RUN": shop.run("a").path,
+        "SCENARIO": shop.scenario,
+        "BUNDLE": tiny_bundle,
+        "NEW": shop.folder / "new",
+        "TEXTS": shop.folder / "texts.jsonl",
+    }
+    assert evalkit(*(places.get(word, word) for word in words)) == 2
+    assert evalkit.err == (
+        f"error: {home}: is a file, a folder is needed; let EVALKIT_HOME name a folder, or move the file away\n"
+    )
+    assert evalkit.out == "" and not list(places["NEW"].rglob("*"))  # nothing was measured
+
+
+def test_a_rule_on_the_wrong_side_is_refused_by_validate_run_judge_and_alias(
+    evalkit: "Command", shop: Shop, tiny_bundle: Path
+) -> None:
+    """A floor under a perplexity would pass a model for being bad."""
+    says = (
+        "rules.0.min: perplexity/token is better when lower: `min` would fail a good model and pass a bad one; "
+        "write `max: 100` if that is the limit"
+    )
+    run, wrong = shop.run("a"), [{"metric": "perplexity/token", "min": 100}]
+    old = shop.run("b", wrong)  # made before this was looked at
+    scenario = shop.scenario.read_text().replace("max: 100", "min: 100")
+    shop.policy.write_text("rules:\n  - {metric: perplexity/token, min: 100}\n")
+    assert evalkit("judge", run.path, "--policy", shop.policy) == 2
+    assert evalkit.err == f"error: {shop.policy}:2: {says}\n"
+    assert evalkit("judge", old.path) == 2
+    assert evalkit.err == (
+        f"error: {old.plan}: policy.{says}; judge it under a sound one with --policy FILE.yaml\n"
+    )
+    assert evalkit("validate", shop.policy) == 2
+    assert evalkit.err == f"error: {shop.policy}:2: {says}\n"
+    assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", shop.scenario) == 2
+    shop.scenario.write_text(scenario)
+    for words in (("validate", shop.scenario), ("run", shop.scenario, "--model", tiny_bundle)):
+        assert evalkit(*words) == 2
+        assert evalkit.err == f"error: {shop.scenario}:4: gate.{says}\n"
+    assert evalkit("verify", old.path) == 0  # what was sealed is what was sealed
+
+
+def test_a_policy_that_only_warns_is_warned_of_and_binds_no_alias(evalkit: "Command", shop: Shop) -> None:
+    warns = "{metric: perplexity/token, max: 100, severity: warn}"
+    shop.policy.write_text(f"rules:\n  - {warns}\n")
+    assert evalkit("validate", shop.policy) == 0
+    assert evalkit.out == "policy: ok\n"
+    assert evalkit.err == (
+        f"warning: {shop.policy}: every rule is `severity: warn`: each verdict will be INCONCLUSIVE; "
+        "let one rule block if it is to decide\n"
+    )
+    assert evalkit.json("validate", shop.policy)["warnings"]
+    assert evalkit("judge", shop.run("a").path, "--policy", shop.policy) == 3
+    assert evalkit.out.endswith("verdict: INCONCLUSIVE\n")
+    assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", shop.scenario) == 2
+    assert "so nothing could be promoted by it" in evalkit.err
+
+
+@pytest.mark.parametrize("name", ["none", "None"])
+def test_none_is_no_name_for_an_alias(evalkit: "Command", shop: Shop, name: str) -> None:
+    """`--expect none` means an alias that holds nothing."""
+    assert evalkit("alias", "set", name, "--policy", shop.policy, "--scenario", shop.scenario) == 2
+    assert evalkit.err == (
+        f"error: {name!r}: isn't a name for an alias: it says elsewhere that there is none; choose another\n"
+    )
 
 
 def test_an_empty_registry_is_no_error(evalkit: "Command") -> None:

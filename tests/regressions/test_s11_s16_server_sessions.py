@@ -64,10 +64,15 @@ def test_s13_of_turns_sent_together_one_runs_and_no_history_is_lost(server: Sand
 
 def test_s14_a_retry_after_a_timeout_adds_the_turn_once(server: SandboxProcess) -> None:
     session = server.open()
-    late = server.stream(session, "hello", "t1", timeout=0.03, max_new_tokens=128)
-    assert status_of(lambda: list(late)) is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert eventually(lambda: status_of(lambda: server.turn(session, "hello", "t1")) is grpc.StatusCode.OK, 5)
-    server.turn(session, "hello", "t1")
+    with server.frozen_engine():
+        late = server.stream(session, "hello", "t1", timeout=0.3, max_new_tokens=128)
+        assert status_of(lambda: list(late)) is grpc.StatusCode.DEADLINE_EXCEEDED
+
+    def again() -> grpc.StatusCode:
+        return status_of(lambda: server.turn(session, "hello", "t1", max_new_tokens=128))
+
+    assert eventually(lambda: again() is grpc.StatusCode.OK, 5)
+    assert again() is grpc.StatusCode.OK
     transcript = server.stub.GetSession(wire.GetSessionRequest(session_id=session))
     assert [turn.turn_id for turn in transcript.turns] == ["t1"]
 

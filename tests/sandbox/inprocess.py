@@ -66,7 +66,7 @@ class PacedEngine:
         self.released.append(cache_key)
 
     def load(self) -> EngineLoad:
-        return EngineLoad(self.active, 0, self.slots, None, None, 0)
+        return EngineLoad(self.active, 0, self.slots, None, None, {})
 
 
 @asynccontextmanager

@@ -20,7 +20,7 @@ class Bench:
         self.admission = Admission(self, max_waiting, lambda: self.now)  # type: ignore[arg-type]
 
     def load(self) -> EngineLoad:
-        return EngineLoad(0, self.waiting, self.slots, None, None, 0)
+        return EngineLoad(0, self.waiting, self.slots, None, None, {})
 
     def hold(self, count: int) -> None:
         """Take turns that never end."""

@@ -16,6 +16,8 @@ from sandbox.errors import EngineUnavailableError, InvalidRequestError
 from sandbox.limits import Limits
 from sandbox.sessions import Session, SessionStore
 
+_SAMPLING = Sampling(max_new_tokens=8)
+
 PAD, BOS, END, SYSTEM, USER, ASSISTANT = range(6)
 
 
@@ -43,7 +45,7 @@ class ScriptedEngine:
         self.released.append(cache_key)
 
     def load(self) -> EngineLoad:
-        return EngineLoad(0, 0, None, None, None, 0)
+        return EngineLoad(0, 0, None, None, None, {})
 
 
 class Bench:
@@ -61,10 +63,10 @@ class Bench:
     def ids(self, text: str) -> list[int]:
         return self.tokenizer.encode_ids(text, special=False)
 
-    def turn(self, session: Session, text: str, turn_id: str = "") -> TurnReply:
-        return asyncio.run(
-            self._turn(TurnInput(session.session_id, turn_id, text, Sampling(max_new_tokens=8)))
-        )
+    def turn(
+        self, session: Session, text: str, turn_id: str = "", sampling: Sampling = _SAMPLING
+    ) -> TurnReply:
+        return asyncio.run(self._turn(TurnInput(session.session_id, turn_id, text, sampling)))
 
     async def _turn(self, turn: TurnInput) -> TurnReply:
         pieces = [piece async for piece in self.conversations.turn(turn)]
@@ -134,9 +136,17 @@ def test_s14_an_id_is_repeated_only_for_what_was_asked_under_it(tiny_bundle: Pat
     session = bench.store.open("", "", "", "")
     reply = bench.turn(session, "hello", "t1")
     assert bench.turn(session, "hello", "t1") is reply
-    with pytest.raises(InvalidRequestError, match=r"'t1' was answered .* another user_text") as error:
-        bench.turn(session, "goodbye", "t1")
-    assert error.value.field == "turn_id"
+    for text, sampling, told in (
+        ("goodbye", Sampling(8), "user_text"),
+        ("hello", Sampling(9), "sampling.max_new_tokens"),
+        ("hello", Sampling(8, temperature=0.5, seed=1), "sampling.temperature, sampling.seed"),
+        ("hello", Sampling(8, top_k=2), "sampling.top_k"),
+        ("hello", Sampling(8, top_p=0.5), "sampling.top_p"),
+        ("goodbye", Sampling(8, stop=("secret",)), "user_text, sampling.stop"),
+    ):
+        with pytest.raises(InvalidRequestError, match=rf"'t1' was answered .* another {told}; send") as error:
+            bench.turn(session, text, "t1", sampling)
+        assert error.value.field == "turn_id"
     assert len(session.turns) == len(bench.engine.prompts) == 1
     bench.store.close(session)
     assert bench.turn(session, "hello", "t1") is reply

@@ -22,6 +22,7 @@ SERVE, CHAT = ["serve", "no-bundle"], ["chat", "127.0.0.1:1"]
     [
         *((SERVE, "--idle-ttl-s", value) for value in ("nan", "inf", "1e300", "0", "-1")),
         *((SERVE, "--grace-s", value) for value in ("nan", "inf", "1e300", "-1")),
+        *((SERVE, "--engine-timeout-s", value) for value in ("nan", "inf", "0", "1e300")),
         *((SERVE, "--endpoint-timeout-s", value) for value in ("nan", "inf", "0")),
         *((SERVE, "--max-sessions", value) for value in ("1000000000", "0")),
         *((SERVE, "--max-waiting", value) for value in ("100000000000000000000", "0")),
@@ -54,15 +55,17 @@ def test_more_cache_than_the_machine_has_memory_names_the_option(tiny_bundle: Pa
     assert "--kv-mib: 99999999 MiB is more than this machine's" in done.stderr
 
 
-def test_a_cache_of_ours_for_somebody_elses_server_is_refused() -> None:
+@pytest.mark.parametrize("option", ["--kv-mib=64", "--engine-timeout-s=60"])
+def test_what_belongs_to_our_engine_is_refused_for_somebody_elses_server(option: str) -> None:
     remote = ["--engine=openai", "--endpoint=http://127.0.0.1:1/v1", "--model=m", "--declare=d"]
     done = subprocess.run(
-        [sys.executable, "-m", "sandbox", "serve", *remote, "--kv-mib=64"],
+        [sys.executable, "-m", "sandbox", "serve", *remote, option],
         capture_output=True,
         text=True,
         timeout=60,
     )
-    assert done.returncode == 2 and done.stderr.startswith("error: --kv-mib: belongs to a bundle")
+    name = option.partition("=")[0]
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {name}: belongs to a bundle")
 
 
 def test_a_nobody_there_message_speaks_of_no_turn() -> None:

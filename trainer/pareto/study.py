@@ -16,6 +16,7 @@ from trainer.config import TrainConfig
 from trainer.pareto.runs import Run
 from trainer.pareto.space import Choices, ParetoSpace, Search
 from trainer.pareto.trial import UnknownFieldError, changed_config, run_trial
+from trainer.pareto.values import check_values
 from trainer.run_log import claimed
 
 # Proposals that repeat a configuration cost nothing, but a small space may have no new ones left.
@@ -61,6 +62,10 @@ class _Search:
         except ValueError as error:
             raise InputError(f"{folder / search.config}: {error}") from None
         for name, values in search.fields.items():
+            try:
+                check_values(name, values)
+            except ValueError as error:
+                raise InputError(f"search.fields: {error}") from None
             try:
                 value = values.choices[0] if isinstance(values, Choices) else values.low
                 changed_config(self._base, search, {name: value}, space.seeds[0])

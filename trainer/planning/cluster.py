@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 
 from trainer.configuration.strict import Positive, Strict
 from trainer.planning.cost import BandwidthCurve
-from trainer.planning.settings import DeviceMemory, GivenModel, GradientType, Recompute
+from trainer.planning.settings import DeviceMemory, GivenModel, GradientType, Recompute, Rows
+from trainer.planning.shapes import Length
 from trainer.planning.time_model import TimeModel
 
 
@@ -112,6 +113,10 @@ class ClusterFile(Strict):
         return next((link for link in self.links if link.devices >= span), None)
 
 
+# A choice of the wrong kind is a slip, not another strategy: no "2" and no true for a number.
+_Whole = Annotated[int, Field(gt=0, le=1 << 24, strict=True)]
+
+
 class SearchSpace(Strict):
     """What is tried.
 
@@ -121,15 +126,17 @@ class SearchSpace(Strict):
         uneven_stages: whether stages may have unequal numbers of layers.
     """
 
-    devices: Positive | None = None
-    micro_batch_sizes: tuple[Positive, ...] = Field(default=(1, 2, 4, 8), min_length=1)
+    devices: _Whole | None = None
+    micro_batch_sizes: tuple[_Whole, ...] = Field(default=(1, 2, 4, 8), min_length=1)
     recompute: tuple[Recompute, ...] = Field(default=("none", "selective", "full"), min_length=1)
-    zero_stages: tuple[Annotated[int, Field(ge=0, le=3)], ...] = Field(default=(0, 1), min_length=1)
-    interleave: tuple[Positive, ...] = Field(default=(1,), min_length=1)
+    zero_stages: tuple[Annotated[int, Field(ge=0, le=3, strict=True)], ...] = Field(
+        default=(0, 1), min_length=1
+    )
+    interleave: tuple[_Whole, ...] = Field(default=(1,), min_length=1)
     schedules: tuple[Literal["1f1b", "gpipe"], ...] = Field(default=("1f1b",), min_length=1)
-    sequence_parallel: tuple[bool, ...] = Field(default=(False,), min_length=1)
-    max_model: Positive | None = None
-    max_pipeline: Positive | None = None
+    sequence_parallel: tuple[Annotated[bool, Field(strict=True)], ...] = Field(default=(False,), min_length=1)
+    max_model: _Whole | None = None
+    max_pipeline: _Whole | None = None
     uneven_stages: bool = False
 
 
@@ -143,8 +150,8 @@ class ScreenFile(Strict):
     version: Literal[1]
     name: str = "model"
     model: GivenModel
-    sequence_length: int = Field(gt=1)
-    rows_per_step: Positive
+    sequence_length: Length
+    rows_per_step: Rows
     gradient_type: GradientType = "fp32"
     flash_attention: bool = True
     fused_activation: bool = True

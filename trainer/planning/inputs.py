@@ -42,7 +42,12 @@ def read_memory_file(path: Path, changes: tuple[str, ...] = ()) -> tuple[MemoryF
         source = YamlSource(path)
         if "tokenizer" in source.value:
             config = source.parse(TrainConfig)
-            plan = training_plan(config, config.model.spec(_vocabulary(config, path)))
+            try:
+                plan = training_plan(config, config.model.spec(_vocabulary(config, path)))
+            except ValidationError as error:  # a training has no bounds, a plan has
+                problem = error.errors(include_url=False)[0]
+                where = ".".join(map(str, problem["loc"]))
+                raise InputError(f"{path}: {where}: {problem['msg']} (got {problem['input']})") from None
         else:
             plan = source.parse(MemoryFile)
     if changes:

@@ -14,6 +14,9 @@ from trainer.planning.settings import DeviceMemory, Training
 from trainer.planning.shapes import ModelShape
 from trainer.planning.static_plan import plan_graph
 
+# A pebibyte: a machine room holds as much, a rank doesn't.
+_MOST_MIB = 2**30
+
 
 def plan_memory(
     config: Path,
@@ -41,6 +44,7 @@ def plan_memory(
     else:
         assert plan.inference is not None
         stages = plan_inference(shape, plan.inference, plan.device)
+    _check_size(config, peak_stage(stages))
     found: Frontier | None = None
     choices: dict[int, Choice | None] = {}
     if recompute:
@@ -56,6 +60,17 @@ def plan_memory(
         frontier=found,
         choices=choices,
         graph=None if graph is None else plan_graph(read_graph(graph)),
+    )
+
+
+def _check_size(config: Path, stage: StageMemory) -> None:
+    """Numbers that are each possible, and together can't be meant."""
+    if stage.total_mib <= _MOST_MIB:
+        return
+    term = max(stage.terms_mib, key=lambda name: stage.terms_mib[name])
+    raise InputError(
+        f"{config}: {stage.total_mib / 1024:.2g} GiB on one rank can't be meant, {stage.terms_mib[term] / stage.total_mib:.0%} "
+        f"of it {term}; check the model's and the step's numbers (sequence_length, micro_batch_size, flash_attention)"
     )
 
 

@@ -6,7 +6,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 
 from trainer.configuration.parallel import RecomputeSegments
 from trainer.configuration.strict import Positive, Strict
-from trainer.planning.shapes import ModelShape
+from trainer.planning.shapes import Length, ModelShape
 
 # Bytes of (weight, gradient, master copy and Adam's moments) a parameter.
 StateBytes = tuple[float, float, float]
@@ -19,6 +19,10 @@ STATE_BYTES: dict[GradientType, StateBytes] = {
 }
 Recompute = Literal["none", "selective", "attention", "full"] | RecomputeSegments
 Schedule = Literal["1f1b", "gpipe"]
+# Bounds as in `shapes`: no cluster has as many devices, no step as many rows.
+Degree = Annotated[int, Field(gt=0, le=1 << 26)]
+Rows = Annotated[int, Field(gt=0, le=1 << 24)]
+_ITEM_BYTES, _DEVICE_GIB = 1024, 1 << 20
 
 
 class Strategy(Strict):
@@ -39,14 +43,14 @@ class Strategy(Strict):
         layers_per_stage: default equal shares, the first stages take what is left over.
     """
 
-    data: Positive = 1
-    model: Positive = 1
-    pipeline: Positive = 1
-    micro_batch_size: Positive = 1
-    micro_batches: Positive = 1
+    data: Degree = 1
+    model: Degree = 1
+    pipeline: Degree = 1
+    micro_batch_size: Rows = 1
+    micro_batches: Rows = 1
     sequence_parallel: bool = False
     schedule: Schedule = "1f1b"
-    interleave: Positive = 1
+    interleave: Degree = 1
     zero_stage: int = Field(default=0, ge=0, le=3)
     recompute: Recompute = "none"
     layers_per_stage: tuple[Positive, ...] | None = None
@@ -120,16 +124,16 @@ class Training(Strict):
         logits_bytes: a logit's bytes at the loss: 16-bit logits, their float32 copy and its gradient are 10.
     """
 
-    sequence_length: int = Field(gt=1)
+    sequence_length: Length
     strategy: Strategy = Strategy()
     gradient_type: GradientType = "fp32"
-    accumulation_bytes: float = Field(default=0, ge=0)
-    step_copy_bytes: float = Field(default=0, ge=0)
+    accumulation_bytes: float = Field(default=0, ge=0, le=_ITEM_BYTES)
+    step_copy_bytes: float = Field(default=0, ge=0, le=_ITEM_BYTES)
     flash_attention: bool = True
     fused_activation: bool = True
     dropout: bool = False
-    attention_mask_bytes: float = Field(default=0, ge=0)
-    logits_bytes: float = Field(default=10, ge=0)
+    attention_mask_bytes: float = Field(default=0, ge=0, le=_ITEM_BYTES)
+    logits_bytes: float = Field(default=10, ge=0, le=_ITEM_BYTES)
 
     @property
     def element_bytes(self) -> int:
@@ -148,12 +152,12 @@ class Inference(Strict):
         prefill_tokens: that are computed in one go.
     """
 
-    model: Positive = 1
-    sequences: Positive
-    length: int = Field(gt=1)
-    kv_bytes: float = Field(default=2, gt=0)
-    weight_bytes: float = Field(default=2, gt=0)
-    prefill_tokens: Positive = 1
+    model: Degree = 1
+    sequences: Rows
+    length: Length
+    kv_bytes: float = Field(default=2, gt=0, le=_ITEM_BYTES)
+    weight_bytes: float = Field(default=2, gt=0, le=_ITEM_BYTES)
+    prefill_tokens: Annotated[int, Field(gt=0, le=1 << 27)] = 1
 
 
 class DeviceMemory(Strict):
@@ -169,12 +173,12 @@ class DeviceMemory(Strict):
             with PyTorch.
     """
 
-    memory_gib: float | None = Field(default=None, gt=0)
-    hccl_buffer_mib: float = Field(default=200, ge=0)
-    communicators: int | None = Field(default=None, ge=0)
-    workspace_mib: float = Field(default=128, ge=0)
-    context_mib: float = Field(default=0, ge=0)
-    fragmentation: float = Field(default=1.04, ge=1)
+    memory_gib: float | None = Field(default=None, gt=0, le=_DEVICE_GIB)
+    hccl_buffer_mib: float = Field(default=200, ge=0, le=_DEVICE_GIB * 1024)
+    communicators: int | None = Field(default=None, ge=0, le=1 << 20)
+    workspace_mib: float = Field(default=128, ge=0, le=_DEVICE_GIB * 1024)
+    context_mib: float = Field(default=0, ge=0, le=_DEVICE_GIB * 1024)
+    fragmentation: float = Field(default=1.04, ge=1, le=100)
 
 
 class Measured(Strict):

@@ -2,14 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
 from evalkit.errors import InputError
 from evalkit.files import read_text
-from trainer.configuration.strict import Positive, Strict
+from trainer.configuration.strict import Strict
 
+# Far above any model, so that a slip of the keyboard is told as one and not as a table of 20 digits.
+Width = Annotated[int, Field(gt=0, le=1 << 24)]
+Heads = Annotated[int, Field(gt=0, le=1 << 16)]
+Vocabulary = Annotated[int, Field(gt=1, le=1 << 26)]
+Length = Annotated[int, Field(gt=1, le=1 << 27)]
 # Names of decoders whose layers are of these two kinds: gated with RMSNorm and rotary positions, or GPT-2's.
 _GATED = ("llama", "mistral", "qwen2", "qwen3")
 _TAKE_NUMBERS = "give the model by its numbers (hidden_size, layers, heads, ...) instead"
@@ -27,14 +32,14 @@ class ModelShape(Strict):
         qk_norm: each head's queries and keys are normed (Qwen3).
     """
 
-    hidden_size: Positive
+    hidden_size: Width
     layers: int = Field(gt=0, le=4096)
-    heads: Positive
-    kv_heads: Positive | None = None
-    head_size: Positive | None = None
-    intermediate_size: Positive
-    vocab_size: int = Field(gt=1)
-    max_length: int = Field(default=4096, gt=1)
+    heads: Heads
+    kv_heads: Heads | None = None
+    head_size: Width | None = None
+    intermediate_size: Width
+    vocab_size: Vocabulary
+    max_length: int = Field(default=4096, gt=1, le=1 << 40)
     activation: Literal["swiglu", "gelu"] = "swiglu"
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     positions: Literal["rotary", "learned"] = "rotary"

@@ -47,6 +47,12 @@ class Injector(Callback):  # type: ignore[misc]  # MindSpore has no types
         self._strike(fault)
         os.kill(os.getpid(), signal.SIGKILL)
 
+    def _hang(self, fault: dict[str, Any]) -> None:
+        """Come to this step and never leave it, alive: the others wait for this worker's gradients."""
+        self._strike(fault)
+        while True:  # the thread that watches the supervisor goes on
+            time.sleep(3600)
+
     def _corrupt_checkpoint(self, fault: dict[str, Any]) -> None:
         """Turn one byte of the newest checkpoint over, then die: the damage is met by whoever goes on."""
         newest = saved_steps(self._run)[-1]

@@ -2,14 +2,12 @@
 
 import json
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +15,11 @@ from evalkit.errors import EvalkitError
 from evalkit.files import write_json_atomic
 from trainer.run_log import LOG
 from trainer.stress.plan import Fault
+from trainer.stress.processes import WORKER, descendants, free_port, is_worker, kill, wait
 
-_WORKER = Path(__file__).with_name("worker.py")
 _PROJECT = Path(__file__).resolve().parents[2]
 _POLL_S = 0.02
+_KEPT = "job.json"
 
 
 @dataclass
@@ -35,6 +34,7 @@ class Attempt:
         down_s: when the supervisor saw a worker gone, the job hung, or its regular end.
         down_because: in words.
         passed_over: checkpoints that it named as damaged.
+        interrupted: the stress test itself was ended meanwhile; `down_s` isn't known then.
     """
 
     number: int
@@ -47,16 +47,40 @@ class Attempt:
     down_because: str = ""
     passed_over: list[str] = field(default_factory=list)
     code: int | None = None
+    interrupted: bool = False
 
 
 class Job:
-    """The workers of one training, in one folder: run/, signs/, logs-N/, attempt.json."""
+    """The workers of one training, in one folder: run/, signs/, logs-N/, attempt.json (what the workers are told), job.json.
+
+    A folder in which a job was begun is taken up with the attempts that job.json holds.
+    """
 
     def __init__(self, folder: Path, config_path: Path, workers: int, stall_timeout_s: float) -> None:
         self.folder, self._config, self._workers = folder, config_path.resolve(), workers
         self._stall_s = stall_timeout_s
         self.attempts: list[Attempt] = []
-        (folder / "signs").mkdir(parents=True)
+        self.given_up = False
+        (folder / "signs").mkdir(parents=True, exist_ok=True)
+        if (folder / _KEPT).is_file():
+            kept = json.loads((folder / _KEPT).read_text())
+            self.attempts = [Attempt(**record) for record in kept["attempts"]]
+            self.given_up = bool(kept["given_up"])
+
+    def keep(self) -> None:
+        """Write down what is known, for a test that is taken up again."""
+        kept = {"attempts": [asdict(attempt) for attempt in self.attempts], "given_up": self.given_up}
+        write_json_atomic(self.folder / _KEPT, kept)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to do: its last attempt reached the end, or it was given up."""
+        return self.given_up or (bool(self.attempts) and self.attempts[-1].code == 0)
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether the test was ended while an attempt was under way."""
+        return bool(self.attempts) and self.attempts[-1].down_s is None
 
     @property
     def log_path(self) -> Path:
@@ -76,6 +100,7 @@ class Job:
         number = len(self.attempts) + 1
         record = Attempt(number, time.monotonic(), self._lines())
         self.attempts.append(record)
+        self.keep()
         armed = [fault.to_json() for fault in faults if self.struck(fault) is None]
         write_json_atomic(
             self.folder / "attempt.json",
@@ -91,8 +116,10 @@ class Job:
         with self._started(logs) as process:
             grew_s, size = time.monotonic(), self._size()
             while True:
-                now = time.monotonic()
+                now, known = time.monotonic(), (record.ready_s, record.first_step_s)
                 self._look(record, logs, now)
+                if known != (record.ready_s, record.first_step_s):
+                    self.keep()
                 if self._size() != size:
                     grew_s, size = now, self._size()
                 code = process.poll()
@@ -110,22 +137,23 @@ class Job:
                 yield
                 time.sleep(_POLL_S)
             if gone is not None:  # the end of a job that is done may be seen before the launcher's own
-                record.code = _wait(process, 15.0)
+                record.code = wait(process, 15.0)
                 if record.code == 0:
                     record.down_because = "ended"
         self._look(record, logs, time.monotonic())
+        self.keep()
 
     @contextmanager
     def _started(self, logs: Path) -> Iterator[subprocess.Popen[bytes]]:
         python = Path(sys.executable)
         job = str(self.folder.resolve())
         if self._workers == 1:
-            command = [str(python), str(_WORKER), job]
+            command = [str(python), str(WORKER), job]
         else:
             command = [str(python.parent / "msrun"), f"--worker_num={self._workers}"]
             command += [f"--local_worker_num={self._workers}", "--master_addr=127.0.0.1", "--join=True"]
-            command += [f"--master_port={_free_port()}", f"--log_dir={logs}", "--cluster_time_out=120"]
-            command += [str(_WORKER), job]
+            command += [f"--master_port={free_port()}", f"--log_dir={logs}", "--cluster_time_out=120"]
+            command += [str(WORKER), job]
         paths = os.pathsep.join(part for part in (str(_PROJECT), os.environ.get("PYTHONPATH", "")) if part)
         environment = {
             **os.environ,
@@ -142,19 +170,19 @@ class Job:
             try:
                 yield process
             finally:
-                for pid in [process.pid, *_descendants(process.pid)]:
-                    _kill(pid)
+                for pid in [process.pid, *descendants(process.pid)]:
+                    kill(pid)
                 for path in self.folder.glob(f"signs/worker-{len(self.attempts)}-*"):
                     pid = int(json.loads(path.read_text())["pid"])
-                    if _is_worker(pid, job):
-                        _kill(pid)
+                    if is_worker(pid, job):
+                        kill(pid)
                 process.wait()
 
     def _gone(self, attempt: int) -> int | None:
         """The rank of a worker that was there and is no more."""
         for path in sorted(self.folder.glob(f"signs/worker-{attempt}-*")):
             pid = int(json.loads(path.read_text())["pid"])
-            if not _is_worker(pid, str(self.folder.resolve())):
+            if not is_worker(pid, str(self.folder.resolve())):
                 return int(path.name.rsplit("-", 1)[1])
         return None
 
@@ -195,39 +223,3 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    try:
-        return process.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        return None
-
-
-def _is_worker(pid: int, job: str) -> bool:
-    """Whether the process lives (no zombie) and is a worker of this job: numbers are given anew."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        return state != "Z" and job.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
-
-
-def _descendants(pid: int) -> list[int]:
-    children = [
-        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in _text(path).split()
-    ]
-    return children + [later for child in children for later in _descendants(child)]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

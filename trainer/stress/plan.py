@@ -14,9 +14,9 @@ from trainer.config import TrainConfig, load_config
 from trainer.configuration.strict import Positive, Strict
 from trainer.regular_file import require_regular
 
-Kind = Literal["kill", "corrupt_checkpoint", "delay_checkpoint", "full_disk", "slow_rank"]
+Kind = Literal["kill", "corrupt_checkpoint", "delay_checkpoint", "full_disk", "slow_rank", "hang"]
 # What a fault must lead to: a job that is down and comes back, or one that goes on and whose delay is noticed.
-RESTARTS: frozenset[Kind] = frozenset({"kill", "corrupt_checkpoint", "full_disk"})
+RESTARTS: frozenset[Kind] = frozenset({"kill", "corrupt_checkpoint", "full_disk", "hang"})
 
 
 class FaultCounts(Strict):
@@ -27,6 +27,7 @@ class FaultCounts(Strict):
     delay_checkpoint: int = Field(default=0, ge=0, le=1000)
     full_disk: int = Field(default=0, ge=0, le=1000)
     slow_rank: int = Field(default=0, ge=0, le=1000)
+    hang: int = Field(default=0, ge=0, le=1000)
 
 
 class StressPlan(Strict):
@@ -38,7 +39,8 @@ class StressPlan(Strict):
         kill_share: of the workers, rounded up, that a `kill` ends.
         delay_s: by which a checkpoint is delayed, and a slow rank in each of its steps.
         slow_steps: for how many steps a rank is slow.
-        stall_timeout_s: a job whose log doesn't grow for so long counts as hung, and is ended and restarted.
+        stall_timeout_s: a job whose log doesn't grow for so long counts as hung, and is ended and restarted; longer than a
+            start takes.
         restart_limit: restarts in a row without one new step, after which the job is given up.
         beside: run a second, undisturbed job at the same time, which must notice nothing.
     """

@@ -55,10 +55,15 @@ def judge_fault(job: Job, fault: Fault) -> Recovery:
     if sign is None:
         return Recovery(fault, False, "never struck: the run ended before")
     at_s = float(sign["at_s"])
-    attempt = next(item for item in reversed(job.attempts) if item.started_s <= at_s)
+    attempt = attempt_at(job, at_s)
     if fault.kind in RESTARTS:
         return _restart(job, fault, sign, attempt)
     return _delay(job, fault, at_s, attempt)
+
+
+def attempt_at(job: Job, at_s: float) -> Attempt:
+    """The attempt that was under way at a time."""
+    return next(item for item in reversed(job.attempts) if item.started_s <= at_s)
 
 
 def all_delays(job: Job) -> list[Delay]:

@@ -1,8 +1,8 @@
 """The stress test: an undisturbed run, the same run under faults, and whether both are one."""
 
+import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,14 @@ from evalkit.console import say
 from evalkit.errors import EvalkitError, IncompleteError, InputError
 from evalkit.files import write_json_atomic
 from trainer.checkpoint import step_folder
+from trainer.run_log import claimed
 from trainer.stress.delays import Delay
-from trainer.stress.job import Attempt, Job
+from trainer.stress.job import Job
 from trainer.stress.plan import RESTARTS, Fault, Stress
-from trainer.stress.recovery import Recovery, all_delays, judge_fault
+from trainer.stress.processes import end_leftovers
+from trainer.stress.recovery import all_delays, judge_fault
+from trainer.stress.report import Check, StressReport
+from trainer.stress.taking_up import enter, struck_anew, take_up
 
 # What a step's record holds that doesn't depend on the clock.
 _TIMELESS = (
@@ -25,95 +29,52 @@ _TIMELESS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Check:
-    """Something that must hold at the end."""
-
-    name: str
-    holds: bool
-    evidence: str
-
-
-@dataclass(frozen=True)
-class StressReport:
-    """Everything a stress test found.
-
-    Attributes:
-        reference: the undisturbed run's only attempt.
-        strange_delays: delays noticed that no fault explains: the machine's own, or the detector's false alarms.
-    """
-
-    stress: Stress
-    recoveries: tuple[Recovery, ...]
-    checks: tuple[Check, ...]
-    reference: Attempt
-    attempts: tuple[Attempt, ...]
-    strange_delays: tuple[Delay, ...]
-    elapsed_s: float
-
-    @property
-    def as_promised(self) -> bool:
-        """Whether every fault and every check is."""
-        return all(item.as_promised for item in self.recoveries) and all(check.holds for check in self.checks)
-
-    def to_json(self) -> dict[str, Any]:
-        """stress.json."""
-        return {
-            "version": 1,
-            "config": str(self.stress.config_path),
-            "workers": self.stress.config.parallel.devices,
-            "plan": self.stress.plan.model_dump(),
-            "as_promised": self.as_promised,
-            "faults": [item.to_json() for item in self.recoveries],
-            "checks": [asdict(check) for check in self.checks],
-            "reference": asdict(self.reference),
-            "attempts": [asdict(attempt) for attempt in self.attempts],
-            "strange_delays": [delay.to_json() for delay in self.strange_delays],
-            "elapsed_s": self.elapsed_s,
-        }
-
-
 def run_stress(stress: Stress, out: Path) -> StressReport:
-    """Run it all into the folder `out`, which must not exist; writes stress.json there.
+    """Run it all into the folder `out`, or what is left of it; writes stress.json there.
+
+    Args:
+        out: a new folder, or that of the same test, which then goes on: the undisturbed run is kept if it was done, the
+            disturbed one goes on from its checkpoint, and faults whose consequences nobody saw are struck anew.
 
     Raises:
-        InputError: `out` exists, or the undisturbed run already fails.
-        IncompleteError: interrupted; workers are ended.
+        InputError: `out` holds something else, or the undisturbed run already fails.
+        IncompleteError: interrupted; workers are ended, the same command goes on.
     """
-    if out.exists():
-        raise InputError(f"{out}: exists already; remove it or choose another folder")
     started = time.monotonic()
     try:
-        report = _run(stress, out, started)
+        with claimed(out):
+            enter(out, stress)
+            report = _run(stress, out, started)
     except KeyboardInterrupt:
         raise IncompleteError(
-            f"interrupted; the workers are ended, {out} holds what they wrote; start it again with another --out"
+            f"interrupted; the workers are ended, what is done is in {out}, the same command goes on"
         ) from None
     write_json_atomic(out / "stress.json", report.to_json())
     return report
 
 
 def _run(stress: Stress, out: Path, started: float) -> StressReport:
-    workers, plan = stress.config.parallel.devices, stress.plan
-
-    def job(name: str) -> Job:
-        return Job(out / name, stress.config_path, workers, plan.stall_timeout_s)
-
-    reference, disturbed = job("reference"), job("disturbed")
-    say(f"undisturbed run on {workers} worker{'s' * (workers > 1)}")
-    for _ in _to_its_end(reference, (), plan.restart_limit, restarts=False):
-        pass
+    reference = _undisturbed(stress, out / "reference")
     alone = reference.attempts[-1]
     if alone.code != 0:
         raise InputError(
             f"{stress.config_path}: the undisturbed run already fails ({alone.down_because}); see "
             f"{reference.folder / f'logs-{alone.number}'}"
         )
-    say(f"the same under {len(stress.faults)} faults")
-    running = [_to_its_end(disturbed, stress.faults, plan.restart_limit, restarts=True)]
-    beside = job("beside") if plan.beside else None
-    if beside is not None:
-        running.append(_to_its_end(beside, (), plan.restart_limit, restarts=False))
+    plan = stress.plan
+    disturbed = _job(stress, out / "disturbed")
+    take_up(disturbed, stress.faults)
+    running = []
+    if not disturbed.over:
+        say(f"the same under {len(stress.faults)} faults")
+        running.append(_to_its_end(disturbed, stress.faults, plan.restart_limit, restarts=True))
+    beside = None
+    if plan.beside:
+        beside = _job(stress, out / "beside")
+        if beside.broken_off:  # it must reach its end in one go
+            beside = _anew(stress, beside)
+        if not beside.attempts:
+            running.append(_to_its_end(beside, (), plan.restart_limit, restarts=False))
     try:
         while running:
             running = [one for one in running if next(one, StopIteration) is not StopIteration]
@@ -134,8 +95,34 @@ def _run(stress: Stress, out: Path, started: float) -> StressReport:
         alone,
         tuple(disturbed.attempts),
         tuple(delay for delay in all_delays(disturbed) if not _explained(delay, stress.faults)),
+        struck_anew(disturbed),
         time.monotonic() - started,
     )
+
+
+def _job(stress: Stress, folder: Path) -> Job:
+    return Job(folder, stress.config_path, stress.config.parallel.devices, stress.plan.stall_timeout_s)
+
+
+def _anew(stress: Stress, job: Job) -> Job:
+    end_leftovers(job.folder)
+    shutil.rmtree(job.folder)
+    return _job(stress, job.folder)
+
+
+def _undisturbed(stress: Stress, folder: Path) -> Job:
+    """The run that the others are compared with: in one go, or once more from the start."""
+    job = _job(stress, folder)
+    if job.over:
+        say("the undisturbed run is there already")
+        return job
+    if job.attempts:
+        job = _anew(stress, job)
+    workers = stress.config.parallel.devices
+    say(f"undisturbed run on {workers} worker{'s' * (workers > 1)}")
+    for _ in _to_its_end(job, (), stress.plan.restart_limit, restarts=False):
+        pass
+    return job
 
 
 def _to_its_end(job: Job, faults: tuple[Fault, ...], limit: int, *, restarts: bool) -> Iterator[None]:
@@ -152,6 +139,8 @@ def _to_its_end(job: Job, faults: tuple[Fault, ...], limit: int, *, restarts: bo
         furthest = max(furthest, done)
         if idle >= limit:
             say(f"given up: {limit} restarts in a row without a new step")
+            job.given_up = True
+            job.keep()
             return
 
 

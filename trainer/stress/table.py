@@ -3,7 +3,7 @@
 from statistics import median
 
 from trainer.stress.recovery import Recovery
-from trainer.stress.run import StressReport
+from trainer.stress.report import StressReport
 
 _TIMES = ("detection_s", "restart_s", "restore_s", "catch_up_s")
 
@@ -38,6 +38,10 @@ def stress_table(report: StressReport) -> str:
         f"{'ok' if check.holds else 'NOT AS PROMISED'}  {check.name}: {check.evidence}"
         for check in report.checks
     ]
+    if report.times_taken_up:
+        lines.append(
+            f"The test itself was ended and taken up again {report.times_taken_up} times; {report.struck_anew} faults were struck anew"
+        )
     if report.strange_delays:
         longest = max(delay.late_s for delay in report.strange_delays)
         lines.append(

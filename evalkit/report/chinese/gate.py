@@ -4,6 +4,7 @@ GATE: dict[str, str] = {
     "{hit} of {all} blocking rules failed: {names}": "{all} 条阻断规则中 {hit} 条不通过：{names}",
     "{hit} of {all} blocking rules could not be decided: {names}": "{all} 条阻断规则中 {hit} 条无法判定：{names}",
     "all {all} blocking rules passed": "全部 {all} 条阻断规则均通过",
+    "every rule is `severity: warn`, so nothing was decided": "所有规则均为 `severity: warn`，因此什么也没有判定",
     "no blocking rule was applied, so nothing was decided": "没有适用任何阻断规则，因此什么也没有判定",
     "a blocking rule has no outcome": "有一条阻断规则没有结果",
     "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. Plan for at most {n} looks; add the named number of samples at once.": (

@@ -35,6 +35,24 @@ def test_rows_of_a_release_are_averaged_by_their_cases(tmp_path: Path) -> None:
     assert history.rows[-1] == (0.8, 2.5) and len(history.rows) == 6
 
 
+def test_dates_are_compared_as_times_and_written_as_they_stand(tmp_path: Path) -> None:
+    dates = ["2026-W40", "20260902", "2026-08", "2026-09-03T01:00:00+02:00", "2026-09-02T22:30:00Z"]
+    rows = [f"a{number},{date},1,2,{number / 10}" for number, date in enumerate(dates)]
+    (tmp_path / "online.csv").write_text("\n".join(["r,d,n,o,s", *rows]) + "\n")
+    (tmp_path / "map.yaml").write_text(COLUMN)
+    found = ingest_outcomes(tmp_path / "online.csv", tmp_path / "map.yaml", tmp_path / "history.csv")
+    assert [row.release for row in found.rows] == ["a2", "a1", "a4", "a3", "a0"]
+    assert {row.date for row in found.rows} == set(dates)
+
+
+@pytest.mark.parametrize("date", ["soon", "2026-02-30", "03/09/2026", ""])
+def test_a_date_that_is_none_is_an_error_of_its_line(date: str, tmp_path: Path) -> None:
+    (tmp_path / "online.csv").write_text(f"r,d,n,o,s\na,2026-01-01,1,2,0.5\nb,{date},1,2,0.5\n")
+    (tmp_path / "map.yaml").write_text(COLUMN)
+    with pytest.raises(InputError, match=rf"online.csv:3: d: '{date}' isn't a time; ISO 8601"):
+        ingest_outcomes(tmp_path / "online.csv", tmp_path / "map.yaml", tmp_path / "history.csv")
+
+
 RUNS = """\
 version: 1
 fields: {release: model, online: turns}
@@ -110,10 +128,10 @@ def test_two_scores_of_one_model_are_refused(runs: Path) -> None:
         ("version: 1\nfields: {release: r, online: o}\n", "r,o\na,1\n", "exactly one of `offline`"),
         (COLUMN, "r,d,n,o,s\na,x,0,1,1\n", "a number above 0"),
         (COLUMN, "r,d,n,o,s\na,x,1,many,1\n", "online.csv:2: o: a finite number"),
-        (COLUMN, "r,d,n,o\na,x,1,2\n", "no field 's'"),
-        (COLUMN, "r,d,n,o,s\n ,x,1,1,1\n", "online.csv:2: r: is empty"),
+        (COLUMN, "r,d,n,o\na,2026-01-01,1,2\n", "no field 's'"),
+        (COLUMN, "r,d,n,o,s\n ,2026-01-01,1,1,1\n", "online.csv:2: r: is empty"),
         (COLUMN, "r,d,n,o,s\n", "no release has both figures"),
-        (COLUMN, "r,d,n,o,s\na,x,1\n", "online.csv:2: 3 fields"),
+        (COLUMN, "r,d,n,o,s\na,2026-01-01,1\n", "online.csv:2: 3 fields"),
         ("version: 1\nfields: {release: r, online: o}\noffline: {metric: x, runs: [none/*]}\n", "r,o\na,1\n", "matches no finished run"),
     ],
 )  # fmt: skip

@@ -117,6 +117,22 @@ def test_old_rows_and_many_conversations_are_left_out_by_count(folder: Path) -> 
     )
 
 
+@pytest.mark.parametrize("name", ["log.jsonl", "log.csv"])
+def test_rows_without_a_locale_take_that_of_the_mapping_if_it_gives_one(folder: Path, name: str) -> None:
+    rows = [(*row[:4], "" if row[0] == "s2" else row[4]) for row in ROWS]
+    lines = [{key: value for key, value in zip(NAMES, row, strict=True) if value} for row in rows]
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with (folder / "log.csv").open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([NAMES, *rows])
+    with pytest.raises(InputError, match=r"no field 'lang'|give the mapping a `locale`"):
+        ingest(folder, name)
+    (folder / "map.yaml").write_text(MAP + "locale: zh\n")
+    found = ingest(folder, name)
+    assert found.counts["rows without lang"] == 5
+    sources = read_dialogue_file(folder / "out" / "dialogues.yaml")
+    assert {source.dialogue.locale for source in sources} == {"en", "zh"}
+
+
 @pytest.mark.parametrize(
     ("change", "row", "message"),
     [

@@ -9,8 +9,8 @@ import pytest
 
 from evalkit.errors import InputError
 from evalkit.gate.condition import Condition
-from evalkit.gate.policy import load_policy, policy_digest, resolve_policy, rule_problem
-from evalkit.metrics.registry import spec_for
+from evalkit.gate.policy import load_policy, policy_digest, policy_warning, resolve_policy, rule_problem
+from evalkit.metrics.registry import metric_names, spec_for
 from evalkit.metrics.spec import MetricSpec
 from evalkit.scenario.schema import Policy, Rule
 
@@ -50,7 +50,8 @@ rules:
 
 
 @pytest.mark.parametrize(
-    "edit", [("60", "61"), ("0.02", "0.03"), ("0.95", "0.9"), ("long_tail", "oov"), ("max: 60", "min: 60")]
+    "edit",
+    [("60", "61"), ("0.02", "0.03"), ("0.95", "0.9"), ("long_tail", "oov"), ("0.02}", "0.02}, min_n: 9")],
 )
 def test_every_edit_changes_the_digest(tmp_path: Path, edit: tuple[str, str]) -> None:
     one = load_policy(write(tmp_path, TEXT))
@@ -73,6 +74,11 @@ def test_the_embedded_policy_reads_back(tmp_path: Path) -> None:
             "rules.0.metric: unknown metric 'perplexity/longtail'; did you mean",
         ),
         (TEXT.replace("increase", "decrease"), "this limits an improvement, not a regression"),
+        (
+            TEXT.replace("max: 60", "min: 60"),
+            "policy.yaml:3: rules.0.min: perplexity/long_tail is better when lower: `min` would fail a good model "
+            "and pass a bad one; write `max: 60` if that is the limit",
+        ),
         (TEXT.replace("60", ".nan"), "policy.yaml:3: rules.0.max"),
         (TEXT.replace("60", ".inf"), "policy.yaml:3: rules.0.max"),
         (TEXT.replace("max: 60", "max: 60, min: 3"), "give exactly one of min, max, change, within_ms"),
@@ -114,6 +120,46 @@ def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, says: str
 )
 def test_a_rule_that_can_never_fail_is_refused(rule: dict[str, object], fine: bool) -> None:
     assert (rule_problem(Rule.model_validate(rule)) is None) == fine
+
+
+@pytest.mark.parametrize("metric", sorted(metric_names()))
+def test_an_absolute_limit_stands_on_the_bad_side(metric: str) -> None:
+    """Every metric of the registry: a floor where higher is better, a ceiling where lower is, both where both can be bad."""
+    spec, k = spec_for(metric), {"k": 1} if metric == "dialogue/pass_hat_k" else {}
+    inside = {"ratio": 2.0, "rank": 2.0, "score 1-5": 2.0}.get(spec.unit, 0.5)
+    fine = {
+        name
+        for name in ("min", "max")
+        if rule_problem(Rule.model_validate({"metric": metric, name: inside, **k})) is None
+    }
+    usual = "max" if spec.direction == "lower" else "min"
+    assert fine == ({"min", "max"} if spec.two_sided else {usual})
+
+
+def test_which_metrics_can_be_bad_on_either_side() -> None:
+    names = {name for name in metric_names() if spec_for(name).two_sided}
+    assert {name for name in names if not name.startswith("logits/entropy")} == {"dialogue/handover_rate"}
+    assert "logits/entropy" in names and "logits/entropy/long_tail" in names
+    assert spec_for("robustness/typos/logits/entropy").two_sided
+    assert not spec_for("robustness/typos/perplexity/token").two_sided
+
+
+def test_a_warning_on_the_wrong_side_is_refused_too() -> None:
+    rule = Rule.model_validate({"metric": "risk/high_risk_recall", "max": 0.9, "severity": "warn"})
+    assert rule_problem(rule) == (
+        ("max",),
+        "risk/high_risk_recall is better when higher: `max` would fail a good model and pass a bad one; "
+        "write `min: 0.9` if that is the limit",
+    )
+
+
+def test_only_a_policy_without_a_blocking_rule_is_warned_of() -> None:
+    rule = {"metric": "perplexity/token", "max": 60}
+    warns = {**rule, "severity": "warn"}
+    assert policy_warning(Policy.model_validate({"rules": [rule, warns]})) is None
+    assert policy_warning(Policy.model_validate({"rules": [warns, warns]})) == (
+        "every rule is `severity: warn`: each verdict will be INCONCLUSIVE; let one rule block if it is to decide"
+    )
 
 
 def test_a_percentage_where_a_share_is_meant_is_told_with_its_range(tmp_path: Path) -> None:
@@ -189,7 +235,8 @@ DECLARED = {
 def test_metrics_of_the_scenarios_own(
     metric: str, declared: dict[str, MetricSpec] | None, message: str | None
 ) -> None:
-    rule = Rule.model_validate({"metric": metric, "max": 1})
+    side = "min" if metric == "own/politeness" else "max"
+    rule = Rule.model_validate({"metric": metric, side: 1})
     assert rule_problem(rule, declared) == (None if message is None else (("metric",), message))
 
 
@@ -201,6 +248,12 @@ def test_the_direction_of_a_metric_of_the_scenarios_own() -> None:
     )
     rises = Rule.model_validate({"metric": "own/loss", "change": {"max_increase": 0.1}})
     assert rule_problem(rises, DECLARED) is None
+    floor = Rule.model_validate({"metric": "own/loss", "min": 2})
+    found = rule_problem(floor, DECLARED)
+    assert found is not None and found[0] == ("min",) and "own/loss is better when lower" in found[1]
+    assert rule_problem(floor) is None  # no scenario at hand: it can't be known
+    both = {"own/loss": replace(DECLARED["own/loss"], two_sided=True)}
+    assert rule_problem(floor, both) is None
 
 
 def test_a_file_is_checked_against_what_is_declared(tmp_path: Path) -> None:

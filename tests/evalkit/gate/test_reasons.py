@@ -293,7 +293,7 @@ def test_the_sentence_of_each_verdict() -> None:
     assert says(MAX, MAX) == "all 2 blocking rules passed"
     assert says(MAX, failing, failing) == "2 of 3 blocking rules failed: bits_per_byte, bits_per_byte"
     assert says(MAX, undecided) == "1 of 2 blocking rules could not be decided: perplexity/byte"
-    assert says({**MAX, "severity": "warn"}) == "no blocking rule was applied, so nothing was decided"
+    assert says({**MAX, "severity": "warn"}) == "every rule is `severity: warn`, so nothing was decided"
 
 
 def test_the_whole_verdict() -> None:

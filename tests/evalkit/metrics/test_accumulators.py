@@ -50,6 +50,10 @@ def test_sums_of_arrays_are_those_of_fsum() -> None:
         np.rint(draw.gamma(1, 4e8, 100_000) * 2**20) / 2**20,
         draw.normal(size=1000),
         np.array([2.0**33, 1.5]),
+        np.full(5, -(2.0**31)),  # each fits, all of them just don't
+        np.array([2.0**32, -(2.0**32), UNIT]),
+        np.array([np.inf, 1.0]),
+        np.array([1.0, -np.inf]),
         np.array([-0.0]),
         np.array([np.nan, 1.0]),
         np.empty(0),

@@ -12,6 +12,7 @@ import pytest
 from evalkit.replay.trial import ReplaySettings
 from evalkit.runs.records import TurnRecord
 from tests.evalkit.replay.test_runner import remembering, replay
+from tests.sandbox.processes import SandboxProcess
 from tests.support.dialogues import RECALL, dialogue
 from tests.support.fake_sandbox import Answer, FakeSandbox, FakeSession
 
@@ -62,15 +63,18 @@ def test_probes_are_asked_alone_in_a_session_of_their_own() -> None:
     ]
 
 
+Says = Callable[[dict[str, Any]], str | None]
+
+
 @contextmanager
-def user_model(replies: list[str | None]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """An endpoint that says the given texts in turn; None is a server error."""
+def user_model(replies: list[str | None] | Says) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """An endpoint that says the given texts in turn, or what a function makes of a request; None is a server error."""
     asked: list[dict[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            text = replies[min(len(asked), len(replies)) - 1]
+            text = replies(asked[-1]) if callable(replies) else replies[min(len(asked), len(replies)) - 1]
             body = json.dumps({"choices": [{"message": {"content": text}}]}).encode()
             self.send_response(500 if text is None else 200)
             self.send_header("Content-Length", str(len(body)))
@@ -126,3 +130,21 @@ def test_s10c_user_and_assistant_speak_by_turns() -> None:
     for request in asked:
         roles = [message["role"] for message in request["messages"]]
         assert roles == ["system", *["assistant", "user"] * (len(roles) // 2)]
+
+
+def test_a_real_model_plays_the_user_in_its_own_words(server: SandboxProcess) -> None:
+    """Random weights, but a model that reads its prompt: other persona or reply, other words; the same ones, the same."""
+
+    def say(request: dict[str, Any]) -> str:
+        first, *_, last = request["messages"]
+        session = server.open(system_text=first["content"])
+        return server.turn(session, last["content"], max_new_tokens=6).text
+
+    with user_model(say) as (url, asked):
+        records = play(remembering, model_user(url))
+        again = play(remembering, model_user(url))
+    texts = [record.user_text for record in records]
+    assert texts == [record.user_text for record in again] and len(asked) == 4
+    assert texts[0] == "Hello, I am Maria." and len(set(texts)) == 3 and all(texts)
+    assert texts[1:] == [say(request).strip() for request in asked[:2]]
+    assert [record.status for record in records] == ["ok"] * 3

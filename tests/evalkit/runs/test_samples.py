@@ -11,8 +11,9 @@ import pytest
 
 from evalkit.errors import InputError
 from evalkit.metrics.surprise import surprise_details
+from evalkit.runs import evidence_io
 from evalkit.runs.evidence import Evidence
-from evalkit.runs.evidence_io import read_evidence, write_evidence
+from evalkit.runs.evidence_io import read_evidence, read_evidence_to_show, write_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.records import ClassSums, SampleRecord
 from evalkit.runs.samples import Samples
@@ -52,11 +53,21 @@ RECORDS = (
 )
 
 
-@pytest.fixture
-def stored(tmp_path: Path) -> Samples:
+@pytest.fixture(params=[(read_evidence, 2048), (read_evidence_to_show, 2048), (read_evidence_to_show, 2)])
+def stored(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Samples:
+    """Of a file that was read as a whole, and of one whose columns are read when they are asked for."""
+    read, group_rows = request.param
+    monkeypatch.setattr(evidence_io, "_GROUP_ROWS", group_rows)
     folder = RunFolder(tmp_path)
     write_evidence(folder, "candidate", Evidence(RECORDS))
-    return read_evidence(folder, "candidate").columns
+    columns: Samples = read(folder, "candidate").columns
+    return columns
+
+
+def test_records_alone_are_the_same_from_a_file(stored: Samples) -> None:
+    """Before anything else was asked for: of some rows, from the last to the first, and from several row groups."""
+    assert [stored[index] for index in (3, 1, 2, 0)] == [RECORDS[index] for index in (3, 1, 2, 0)]
+    assert list(stored.chosen(np.array([1, 3]))) == [RECORDS[1], RECORDS[3]]
 
 
 @pytest.mark.parametrize("rows", [None, ROWS])
@@ -105,7 +116,11 @@ def test_sums_are_the_same_from_a_file(
 def test_nothing_at_all(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     write_evidence(folder, "candidate", Evidence())
-    for samples in (read_evidence(folder, "candidate").columns, Samples.of(())):
+    for samples in (
+        read_evidence(folder, "candidate").columns,
+        read_evidence_to_show(folder, "candidate").columns,
+        Samples.of(()),
+    ):
         assert list(samples) == [] and samples.repeated() is None and not samples.statuses()
         assert samples.tags == frozenset() and not samples.sums("classes") and not len(samples.worst.rows)
         assert not samples.of_kind("text") and samples == ()
@@ -144,6 +159,18 @@ def test_damage_is_one_line(tmp_path: Path, name: str, cell: str | None, message
         samples = read_evidence(folder, "candidate").columns
         _ = samples.worst, samples.tags, samples.counts("tokens"), list(samples.outcomes())
     assert "samples.parquet" in str(caught.value) and "\n" not in str(caught.value)
+    later = read_evidence_to_show(folder, "candidate").columns
+    with pytest.raises(InputError, match=message):
+        _ = later.sums("classes"), later.worst, later.tags, later.counts("tokens"), list(later.outcomes())
+
+
+def test_a_file_that_changed_since_is_told(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    write_evidence(folder, "candidate", Evidence(RECORDS))
+    later = read_evidence_to_show(folder, "candidate").columns
+    folder.samples("candidate").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r"samples.parquet: can't be read as Parquet"):
+        _ = later[0]
 
 
 def test_a_sum_without_its_number_is_damage(tmp_path: Path) -> None:

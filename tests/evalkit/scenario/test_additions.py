@@ -27,7 +27,7 @@ business:
 gate:
   rules:
     - {metric: business/load, max: 9}
-    - {metric: own/metric, max: 9}
+    - {metric: own/metric, min: 0.1}
     - {metric: perplexity/view/numbers, change: {max_relative_increase: 0.1}}
 """
 
@@ -189,7 +189,7 @@ def test_everything_is_declared(tmp_path):
             "business/lod, max",
             r":17: gate\.rules\.0\.metric: the scenario doesn't declare",
         ),
-        ("own/metric, max: 9", "own/metric, change: {max_increase: 1}", r":18: .* limits an improvement"),
+        ("own/metric, min: 0.1", "own/metric, change: {max_increase: 1}", r":18: .* limits an improvement"),
         ("view/numbers", "view/words", "the scenario doesn't declare perplexity/view/words"),
     ],
 )

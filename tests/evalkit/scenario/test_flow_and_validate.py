@@ -1,5 +1,6 @@
 """Flow folders, and what `evalkit validate` says of each kind of file."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -117,3 +118,7 @@ def test_what_can_not_be_validated(flow: Path, tmp_path: Path) -> None:
         validate(path, run_self_test=False)
     with pytest.raises(InputError, match="plays dialogues, and there are none"):
         validate(flow, run_self_test=True)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="pipe: a pipe or a device; a file is needed"):
+        validate(pipe, run_self_test=False)

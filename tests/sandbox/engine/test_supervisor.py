@@ -15,14 +15,17 @@ from sandbox.domain import FinishReason, Sampling
 from sandbox.engine.requests import GenerationPiece, GenerationRequest
 from sandbox.engine.supervisor import EngineState, EngineSupervisor
 from sandbox.errors import CapacityError, EngineUnavailableError
+from tests.sandbox.engine.stubborn_worker import StubbornSupervisor
 
 PROMPT = (1, 20, 30, 40)
 START_S = 120
 
 
 @asynccontextmanager
-async def running(bundle: Path, **options: Any) -> AsyncIterator[EngineSupervisor]:
-    engine = EngineSupervisor(bundle, 4 << 20, lambda _state: None, **options)
+async def running(
+    bundle: Path, kind: type[EngineSupervisor] = EngineSupervisor, **options: Any
+) -> AsyncIterator[EngineSupervisor]:
+    engine = kind(bundle, 4 << 20, lambda _state: None, **options)
     await asyncio.wait_for(engine.start(), START_S)
     try:
         yield engine
@@ -30,8 +33,8 @@ async def running(bundle: Path, **options: Any) -> AsyncIterator[EngineSuperviso
         await engine.close()
 
 
-def request(key: int, new_tokens: int = 8) -> GenerationRequest:
-    return GenerationRequest(key, PROMPT, Sampling(new_tokens), tenant="t", shared_tokens=2)
+def request(key: int, new_tokens: int = 8, tenant: str = "t") -> GenerationRequest:
+    return GenerationRequest(key, PROMPT, Sampling(new_tokens), tenant, shared_tokens=2)
 
 
 async def answer(engine: EngineSupervisor, asked: GenerationRequest) -> list[GenerationPiece]:
@@ -54,11 +57,13 @@ async def quiet(engine: EngineSupervisor) -> None:
 
 
 def test_load_reports_timings_and_cancels(tiny_bundle: Path) -> None:
+    """The engine stands still for a second after each of two rounds, or else turns may end before others come."""
+
     async def scenario() -> None:
-        async with running(tiny_bundle, max_rows=2, max_waiting=1) as engine:
+        async with running(tiny_bundle, StubbornSupervisor, max_rows=2, max_waiting=1) as engine:
             assert engine.engine == "onnx"
             load = engine.load()
-            assert (load.batch_slots, load.kv_budget_bytes, load.restarts) == (2, 4 << 20, 0)
+            assert (load.batch_slots, load.kv_budget_bytes, load.restarts["died"]) == (2, 4 << 20, 0)
             alone = await answer(engine, request(1))
             end = alone[-1].end
             assert end is not None
@@ -66,10 +71,13 @@ def test_load_reports_timings_and_cancels(tiny_bundle: Path) -> None:
             assert min(end.prefill_ns, end.decode_ns) > 0
             assert end.queue_ns >= 0
 
-            async with engine.generate(request(2, 200)) as first, engine.generate(request(3, 200)) as second:
+            async with (
+                engine.generate(request(2, 200, "pause 1")) as first,
+                engine.generate(request(3, 200)) as second,
+            ):
                 await anext(first)
+                waiting = asyncio.create_task(answer(engine, request(4, tenant="pause 1")))
                 await anext(second)
-                waiting = asyncio.create_task(answer(engine, request(4)))
                 while engine.load().waiting != 1:
                     await asyncio.sleep(0.01)
                 assert engine.load().running == 2
@@ -98,7 +106,7 @@ def test_a_killed_engine_fails_its_turns_with_the_reason_and_comes_back(tiny_bun
                         pass
             assert engine.load().kv_used_bytes == 0
             assert ids(await answer(engine, request(3))) == alone
-            assert engine.load().restarts == 1
+            assert engine.load().restarts == {"died": 1, "hung": 0}
 
     asyncio.run(scenario())
 

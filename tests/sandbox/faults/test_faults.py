@@ -210,14 +210,14 @@ def test_a_killed_engine_is_unavailable_for_the_turns_in_flight_and_counted(
     faulted: SandboxProcess, expected: list[int]
 ) -> None:
     sessions = [faulted.open() for _ in range(6)]
-    before = gauges(faulted)["sandbox_engine_restarts_total"]
+    before = gauges(faulted)['sandbox_engine_restarts_total{reason="died"}']
     freeze(faulted.engine_pid())
     calls = [faulted.stream(session, "hello", max_new_tokens=128) for session in sessions]
     assert eventually(lambda: gauges(faulted)["sandbox_num_requests_running"] == len(calls), 10)
     kill(faulted.engine_pid())
     assert [status_of(lambda: list(call)) for call in calls] == [Code.UNAVAILABLE] * len(calls)  # noqa: B023
     assert eventually(lambda: faulted.status() == SERVING, 60)
-    assert gauges(faulted)["sandbox_engine_restarts_total"] == before + 1
+    assert gauges(faulted)['sandbox_engine_restarts_total{reason="died"}'] == before + 1
     check_unharmed(faulted, expected)
 
 

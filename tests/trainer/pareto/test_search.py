@@ -12,9 +12,10 @@ import pytest
 from evalkit.errors import InputError
 from evalkit.yaml_source import YamlSource
 from tests.trainer.killed import PROJECT, write_config
-from trainer.pareto.space import Search, load_space
+from trainer.pareto.space import Choices, Search, load_space
 from trainer.pareto.study import run_search
 from trainer.pareto.trial import changed_config, read_score, read_speed
+from trainer.pareto.values import check_values
 
 SPACE = """\
 version: 1
@@ -102,6 +103,50 @@ def test_a_misspelt_field_or_score_is_refused_before_anything_runs(tmp_path, old
         run_search(load_space(tmp_path / "space.yaml"), tmp_path, tmp_path / "out")
     assert not list((tmp_path / "out").glob("runs/*"))
     assert not (tmp_path / "out/space.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[2, 4, 8]", "[2, wide]", "batch_size: 'wide' can't be tried: Input should be a valid integer"),
+        ("[2, 4, 8]", '[2, "4"]', "batch_size: '4' can't be tried"),
+        ("[2, 4, 8]", "[2, true]", "batch_size: True can't be tried"),
+        ("[2, 4, 8]", "[2, 4.5]", "batch_size: 4.5 can't be tried"),
+        ("[2, 4, 8]", "[2, null]", "batch_size: None can't be tried"),
+        ("[2, 4, 8]", "[2, 0]", "batch_size: 0 can't be tried: Input should be greater than 0"),
+        ("{choices: [2, 4, 8]}", "{low: 2, high: 4.5}", "batch_size: 4.5 can't be tried"),
+        ("optimizer.learning_rate: {low: 1.0e-3, high: 3.0e-2, log: true}",
+         "model.dropout: {low: 0.0, high: 1.5}", "model.dropout: 1.5 can't be tried"),
+        ("optimizer.learning_rate: {low: 1.0e-3, high: 3.0e-2, log: true}",
+         "optimizer.schedule: {choices: [cosine, cosin]}", "optimizer.schedule: 'cosin' can't be tried"),
+    ],
+)  # fmt: skip
+def test_a_value_that_its_field_never_takes_is_refused_before_anything_runs(tmp_path, old, new, message):
+    """And isn't counted as an infeasible trial: it would look like a finding about the setting."""
+    text = SPACE.format(trials=2)
+    assert old in text
+    write_config(tmp_path / "data", 12)
+    (tmp_path / "space.yaml").write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=message):
+        run_search(load_space(tmp_path / "space.yaml"), tmp_path, tmp_path / "out")
+    assert not list((tmp_path / "out").glob("runs/*"))
+    assert not (tmp_path / "out/space.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [
+        ("batch_size", [2, 80]),  # more than the rows allow: a matter of the other fields
+        ("model.kv_heads", [None, 2]),
+        ("optimizer.learning_rate", [1, 0.5]),
+        ("evaluation.scenario", [None, "scenario.yaml"]),
+        ("parallel.recompute", ["none", "full"]),
+        ("checkpoints", [None]),
+        ("no.such.field", ["left to the trial's own check"]),
+    ],
+)
+def test_values_that_a_field_can_take_stay(name, choices):
+    check_values(name, Choices(choices=choices))
 
 
 @pytest.mark.slow

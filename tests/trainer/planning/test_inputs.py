@@ -7,6 +7,7 @@ import pytest
 
 from evalkit.errors import InputError
 from trainer.planning.inputs import read_memory_file
+from trainer.planning.memory_run import plan_memory
 from trainer.planning.parameters import total_parameters
 
 PLAN = """\
@@ -66,6 +67,46 @@ def test_a_training_configuration_is_planned_as_it_trains(training_folder):
     assert plan.training.gradient_type == "full_fp32" and plan.training.step_copy_bytes == 4
     assert plan.training.strategy.micro_batch_size == 4 and plan.training.strategy.recompute == "full"
     assert shape.vocab_size == 300 and total_parameters(shape) == 12_560
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("training.sequence_length=1000000000000000000000", "training.sequence_length: .* 134217728"),
+        ("model.hidden_size=1000000000000", "model.hidden_size: .* 16777216"),
+        ("training.strategy.micro_batch_size=1000000000000", "micro_batch_size: .* 16777216"),
+        ("device.memory_gib=1e30", "device.memory_gib: .* 1048576"),
+        ("device.workspace_mib=1e30", "device.workspace_mib: "),
+    ],
+)
+def test_a_number_beyond_any_machine_is_one_line(tmp_path, change, words):
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    with pytest.raises(InputError, match=words) as caught:
+        read_memory_file(tmp_path / "plan.yaml", (change,))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("hidden_size: 16", "hidden_size: 1000000000000", "hidden_size|intermediate_size"),
+        ("hidden_size: 16", "hidden_size: 16, vocab_size: 1000000000000", "vocab_size"),
+    ],
+)
+def test_a_training_configuration_beyond_any_machine_is_one_line(training_folder, tmp_path, old, new, words):
+    text = (training_folder / "config.yaml").read_text()
+    assert old in text
+    (tmp_path / "config.yaml").write_text(text.replace(old, new))
+    with pytest.raises(InputError, match=words) as caught:
+        read_memory_file(tmp_path / "config.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_that_cant_be_meant_together_are_one_line(tmp_path):
+    (tmp_path / "plan.yaml").write_text(PLAN)
+    changes = ("training.sequence_length=100000000", "training.flash_attention=false")
+    with pytest.raises(InputError, match=r"GiB on one rank can't be meant, \d+% of it activations"):
+        plan_memory(tmp_path / "plan.yaml", changes)
 
 
 @pytest.mark.parametrize(

@@ -259,9 +259,13 @@ def test_transfers_between_stages_grow_with_chunks_and_micro_batches():
         ("micro_batch_sizes", []),
         ("schedules", []),
         ("zero_stages", [4]),
+        ("zero_stages", [True]),
+        ("micro_batch_sizes", ["2"]),
+        ("micro_batch_sizes", [1, True]),
+        ("sequence_parallel", [1]),
     ],
 )
-def test_a_search_over_nothing_or_an_unknown_stage_is_refused(name, values):
+def test_a_search_over_nothing_an_unknown_stage_or_the_wrong_kind_is_refused(name, values):
     with pytest.raises(ValidationError, match=name):
         SearchSpace.model_validate({name: values})
 

@@ -32,14 +32,14 @@ def write_plan(folder, faults, steps=60, workers=2, more=""):
 
 def test_faults_are_drawn_by_the_seed_and_dont_overlap(tmp_path):
     path = write_plan(
-        tmp_path, "kill: 3, slow_rank: 2, corrupt_checkpoint: 1, full_disk: 1, delay_checkpoint: 1"
+        tmp_path, "kill: 2, slow_rank: 2, corrupt_checkpoint: 1, full_disk: 1, delay_checkpoint: 1, hang: 1"
     )
     faults = load_stress(path).faults
     assert faults == load_stress(path).faults
-    assert sorted(fault.kind for fault in faults).count("kill") == 3 and len(faults) == 8
+    assert sorted(fault.kind for fault in faults).count("kill") == 2 and len(faults) == 8
     steps = [fault.step for fault in faults]
     assert all(later - step >= 2 for step, later in pairwise(steps)) and steps[-1] < 60
-    assert all(fault.ranks == (0,) for fault in faults if fault.kind not in ("kill", "slow_rank"))
+    assert all(fault.ranks == (0,) for fault in faults if fault.kind not in ("kill", "slow_rank", "hang"))
 
 
 def test_the_killed_share_is_rounded_up(tmp_path):
@@ -82,14 +82,17 @@ def test_one_worker_is_measured_against_its_own_pace():
 
 @pytest.mark.slow
 def test_a_job_of_two_workers_comes_back_and_ends_as_if_nothing_had_been(tmp_path):
-    path = write_plan(tmp_path, "kill: 1, corrupt_checkpoint: 1, slow_rank: 1", steps=36)
+    faults = "kill: 1, corrupt_checkpoint: 1, slow_rank: 1, hang: 1"
+    path = write_plan(tmp_path, faults, steps=36, more="stall_timeout_s: 90\n")
     command = [sys.executable, "-m", "trainer", "stress", str(path), "--out", str(tmp_path / "out"), "--json"]
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": str(PROJECT)}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
-    assert report["as_promised"] and len(report["faults"]) == 3 and len(report["attempts"]) == 3
+    assert report["as_promised"] and len(report["faults"]) == 4 and len(report["attempts"]) == 4
+    (hung,) = [item for item in report["faults"] if item["fault"]["kind"] == "hang"]
+    assert hung["detection_s"] >= 90 - 5  # the last step before it may be older than the hang
     assert all(check["holds"] for check in report["checks"])
 
 

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
+from trainer.diagnosis.spikes.drift import Drift, find_drift
 from trainer.diagnosis.spikes.records import Stretch, TrainingStep
 
 # The standard deviation of a normal distribution is 1.4826 times its median absolute deviation.
 _MAD_TO_SIGMA = 1.4826
 _SMALLEST_SIGMA = 1e-3
-_DRIFT_RECORDS = 10
+_JUST_BEFORE = 20
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ class Rises:
     Attributes:
         spikes: in order.
         odd_batches: single steps that stand out and whose next step is back: noise of the data, no alarm.
-        drift: from here on the loss stays above its own best level by more than `large`, outside of any spike.
+        drift: at the end the loss stays above the lowest level that it held by more than `large`, outside of any spike.
     """
 
     spikes: tuple[Spike, ...]
     odd_batches: tuple[TrainingStep, ...]
-    drift: TrainingStep | None
+    drift: Drift | None
 
 
 def find_rises(stretch: Stretch, settings: Detection | None = None) -> Rises:
@@ -99,12 +100,16 @@ def find_rises(stretch: Stretch, settings: Detection | None = None) -> Rises:
     steps = [step for step in stretch.steps if step.loss is not None]
     spikes: list[Spike] = []
     odd: list[TrainingStep] = []
+    dips: list[range] = []
     at = 0
     while at < len(steps):
         level = _level(history, settings)
         if level is None or not _begins(steps, at, level, settings):
             if level is not None and _stands_out(steps[at], level, settings):
                 odd.append(steps[at])
+            if level is not None and (not dips or at >= dips[-1].stop):
+                dip = _dip(steps, at, list(history), settings)
+                dips += [] if dip is None else [dip]
             _remember(history, steps[at])
             at += 1
             continue
@@ -112,7 +117,9 @@ def find_rises(stretch: Stretch, settings: Detection | None = None) -> Rises:
         spikes.append(spike)
         if spike.recovered is None and at < len(steps):
             history.clear()
-    return Rises(tuple(spikes), tuple(odd), _drift(steps, spikes, settings))
+    begin = _after_jumps(steps, spikes)
+    later = [range(dip.start - begin, dip.stop - begin) for dip in dips if dip.start >= begin]
+    return Rises(tuple(spikes), tuple(odd), find_drift(steps[begin:], later, settings.large))
 
 
 def _level(history: Sequence[float], settings: Detection) -> Level | None:
@@ -174,18 +181,33 @@ def _follow(
     return Spike(stretch, steps[start], peak, inside[-1], level, recovered), end
 
 
-def _drift(steps: list[TrainingStep], spikes: list[Spike], settings: Detection) -> TrainingStep | None:
-    """A rise too slow to leave the level: the medians of tens of losses, compared with the lowest of them."""
-    if spikes and spikes[-1].recovered is None:
+def _dip(
+    steps: list[TrainingStep], start: int, history: Sequence[float], settings: Detection
+) -> range | None:
+    """Losses from `start` on that fall below the level at once, and come most of the way back within a window.
+
+    The level is that of the last few losses: a falling loss is soon below what it was a hundred steps ago.
+    """
+    level = _level(history[-_JUST_BEFORE:], settings)
+    if level is None:
         return None
-    losses = [step.loss for step in steps if step.loss is not None and math.isfinite(step.loss)]
-    if len(losses) != len(steps) or len(losses) < 2 * _DRIFT_RECORDS:
+    beyond = level.median - settings.sigmas * level.sigma
+    losses = [_height(step.loss) for step in steps[start : start + settings.window]]
+    if losses[0] >= beyond or sum(loss < beyond for loss in losses[:3]) < settings.persistent:
         return None
-    levels = [median(losses[at : at + _DRIFT_RECORDS]) for at in range(len(losses) - _DRIFT_RECORDS + 1)]
-    best = min(range(len(levels)), key=levels.__getitem__)
-    limit = levels[best] + settings.large * abs(levels[best])
-    above = next((at for at in range(len(levels) - 1, best, -1) if levels[at] <= limit), best) + 1
-    return steps[above] if len(levels) - above >= _DRIFT_RECORDS else None
+    lowest = losses[0]
+    for at, (loss, following) in enumerate(pairwise(losses)):
+        lowest = min(lowest, loss)
+        back = level.median - max(settings.recovered_sigmas * level.sigma, (level.median - lowest) / 3)
+        if loss >= back and following >= back:
+            return range(start, start + at)
+    return None
+
+
+def _after_jumps(steps: list[TrainingStep], spikes: list[Spike]) -> int:
+    """Where the losses begin that follow the last rise that never recovered: it has been told, and is the level now."""
+    last = next((spike.last for spike in reversed(spikes) if spike.recovered is None), None)
+    return 0 if last is None else next(at for at, step in enumerate(steps) if step is last) + 1
 
 
 def _height(loss: float | None) -> float:

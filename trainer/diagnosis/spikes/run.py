@@ -127,8 +127,8 @@ def _rises(stretch: Stretch, rise: Rises) -> Iterator[Finding]:
     if rise.drift is not None:
         losses = [step.loss for step in stretch.steps if step.loss is not None]
         evidence = [
-            Evidence("start", rise.drift.step, where=rise.drift.where),
-            Evidence("level", round(min(losses), 6), "nats"),
+            Evidence("start", rise.drift.start.step, where=rise.drift.start.where),
+            Evidence("level", round(rise.drift.level, 6), "nats"),
             Evidence("last", losses[-1], "nats", stretch.steps[-1].where),
         ]
         yield _make("slow_divergence", evidence)

@@ -1,0 +1,42 @@
+"""The engine process with a loop that can be made to stand still inside a round; its pipe thread goes on reading.
+
+A turn of the tenant `pause 1.5` makes the next round last 1.5 s longer, one of `pause inf` for ever. What the round
+computed has been sent by then.
+"""
+
+import threading
+
+from sandbox.engine import worker
+from sandbox.engine.batcher import Batcher
+from sandbox.engine.pipe import Message
+from sandbox.engine.supervisor import EngineSupervisor
+
+
+class StubbornSupervisor(EngineSupervisor):
+    """Starts this engine."""
+
+    worker_module = "tests.sandbox.engine.stubborn_worker"
+
+
+class StubbornBatcher(Batcher):
+    """See the module."""
+
+    _pause_s = 0.0
+
+    def handle(self, message: Message) -> None:
+        """See `Batcher`."""
+        if message["op"] == "generate" and message["tenant"].startswith("pause "):
+            self._pause_s = float(message["tenant"].removeprefix("pause "))
+        super().handle(message)
+
+    def round(self) -> None:
+        """See `Batcher`."""
+        super().round()
+        pause_s, self._pause_s = self._pause_s, 0.0
+        if pause_s:
+            threading.Event().wait(None if pause_s == float("inf") else pause_s)
+
+
+if __name__ == "__main__":
+    worker.Batcher = StubbornBatcher  # type: ignore[misc]
+    worker.main()
