@@ -19,6 +19,7 @@ from pathlib import Path
 from evalkit.errors import EvalkitError, InputError
 from sandbox.domain import FinishReason
 from sandbox.engine.heartbeat import Heartbeat
+from sandbox.engine.pacing import STREAM_INTERVAL_MS
 from sandbox.engine.pipe import HEADER_BYTES, FrameSplitter, Message, body_length, decode, frame
 from sandbox.engine.requests import (
     EngineLoad,
@@ -40,8 +41,6 @@ _NO_LOAD: Message = {"running": 0, "waiting": 0, "kv_used": 0}
 _READ_BYTES = 65536
 # An engine that ran for so long before it died starts the back-off anew.
 _STABLE_S = 30.0
-# Fifty pieces a second are more than anybody reads, and each costs the server as much as a token of a small model does.
-STREAM_INTERVAL_MS = 20.0
 # A step takes milliseconds of every core, what the server does for a turn a few hundred microseconds of one: that goes first.
 _ENGINE_NICE = 5
 
