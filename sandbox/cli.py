@@ -78,6 +78,13 @@ def cli() -> None:
     show_default=True,
     help="Time for running turns after SIGTERM.",
 )
+@click.option(
+    "--stream-interval-ms",
+    type=FiniteRange(min=0, max=1000),
+    default=20.0,
+    show_default=True,
+    help="Least time between two pieces of a streamed reply; 0 sends every token by itself.",
+)
 @click.option("--tls-cert", type=_FILE, help="Certificate chain (PEM); needs --tls-key.")
 @click.option("--tls-key", type=_FILE, help="Private key of --tls-cert (PEM, no passphrase).")
 @click.option("--client-ca", type=_FILE, help="Clients must show a certificate of these authorities (PEM).")
@@ -144,7 +151,11 @@ def serve(
         endpoint_timeout_s=endpoint_timeout_s,
     )
     source = click.get_current_context().get_parameter_source
-    for name, option in (("kv_mib", "--kv-mib"), ("engine_timeout_s", "--engine-timeout-s")):
+    for name, option in (
+        ("kv_mib", "--kv-mib"),
+        ("engine_timeout_s", "--engine-timeout-s"),
+        ("stream_interval_ms", "--stream-interval-ms"),
+    ):
         if served is not None and source(name) is not ParameterSource.DEFAULT:
             raise InputError(
                 f"{option}: belongs to a bundle; --engine openai runs no model here, leave one of them out"

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from evalkit.scenario.model_schema import EndpointRef
+from sandbox.engine.pacing import STREAM_INTERVAL_MS
 from sandbox.engine.step_model import EngineName
 from sandbox.tls import TlsOptions
 
@@ -23,6 +24,7 @@ class ServeOptions:
         idle_ttl_s: how long an untouched session is kept.
         kv_mib: budget of the engine's cache.
         engine_timeout_s: an engine that doesn't answer for so long hangs; it is killed and started again.
+        stream_interval_ms: least time between two pieces of a streamed reply.
         grace_s: how long turns may still run after SIGTERM.
         tls: files of TLS.
         allow_plaintext: other machines may connect without TLS.
@@ -43,6 +45,7 @@ class ServeOptions:
     idle_ttl_s: float = 1800.0
     kv_mib: int = 1024
     engine_timeout_s: float = 120.0
+    stream_interval_ms: float = STREAM_INTERVAL_MS
     grace_s: float = 10.0
     tls: TlsOptions = field(default_factory=TlsOptions)
     allow_plaintext: bool = False

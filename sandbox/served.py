@@ -103,6 +103,7 @@ def _bundle(path: Path, options: ServeOptions, on_state: OnState) -> Served:
         # Admission bounds the queue; a burst that it let in stands in the engine's queue before it gets its rows.
         max_waiting=_BATCH_ROWS + options.max_waiting,
         timeout_s=options.engine_timeout_s,
+        stream_interval_ms=options.stream_interval_ms,
     )
     return Served(
         engine,

@@ -14,7 +14,7 @@ def read_turn(message: Message, decode: Callable[[list[int]], str]) -> ActiveTur
     """The turn that a `generate` message asks for.
 
     Args:
-        message: from the supervisor.
+        message: from the supervisor; its `arrived_ns` is the reader's.
         decode: token ids → text.
     """
     sampling = Sampling(**{**message["sampling"], "stop": tuple(message["sampling"]["stop"])})
@@ -28,6 +28,8 @@ def read_turn(message: Message, decode: Callable[[list[int]], str]) -> ActiveTur
         sampling=sampling,
         sampler=Sampler(sampling),
         text=TextStream(decode, sampling.stop),
+        # Since then it has waited for the round under way, and that is time in the engine.
+        arrived_ns=message.get("arrived_ns", time.perf_counter_ns()),
     )
 
 

@@ -13,6 +13,9 @@ from typing import Protocol
 
 from sandbox.engine.pipe import Message
 
+# Fifty pieces a second are more than anybody reads, and each costs the server as much as a token of a small model does.
+STREAM_INTERVAL_MS = 20.0
+
 
 class Outbox(Protocol):
     """Where messages go."""

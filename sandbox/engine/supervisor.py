@@ -20,6 +20,7 @@ from evalkit.errors import EvalkitError, InputError
 from sandbox.domain import FinishReason
 from sandbox.engine import child
 from sandbox.engine.heartbeat import Heartbeat
+from sandbox.engine.pacing import STREAM_INTERVAL_MS
 from sandbox.engine.pipe import Message, frame
 from sandbox.engine.requests import (
     EngineLoad,
@@ -43,8 +44,6 @@ _NO_LOAD: Message = {"running": 0, "waiting": 0, "kv_used": 0}
 _LOAD_PATIENCE = 10.0
 # An engine that ran for so long before it died starts the back-off anew.
 _STABLE_S = 30.0
-# Fifty pieces a second are more than anybody reads, and each costs the server as much as a token of a small model does.
-STREAM_INTERVAL_MS = 20.0
 # A step takes milliseconds of every core, what the server does for a turn a few hundred microseconds of one: that goes first.
 _ENGINE_NICE = 5
 

@@ -24,6 +24,7 @@ SERVE, CHAT = ["serve", "no-bundle"], ["chat", "127.0.0.1:1"]
         *((SERVE, "--grace-s", value) for value in ("nan", "inf", "1e300", "-1")),
         *((SERVE, "--engine-timeout-s", value) for value in ("nan", "inf", "0", "1e300")),
         *((SERVE, "--endpoint-timeout-s", value) for value in ("nan", "inf", "0")),
+        *((SERVE, "--stream-interval-ms", value) for value in ("nan", "-1", "1001")),
         *((SERVE, "--max-sessions", value) for value in ("1000000000", "0")),
         *((SERVE, "--max-waiting", value) for value in ("100000000000000000000", "0")),
         *((CHAT, "--timeout-s", value) for value in ("nan", "inf", "1e300")),
@@ -55,7 +56,7 @@ def test_more_cache_than_the_machine_has_memory_names_the_option(tiny_bundle: Pa
     assert "--kv-mib: 99999999 MiB is more than this machine's" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--kv-mib=64", "--engine-timeout-s=60"])
+@pytest.mark.parametrize("option", ["--kv-mib=64", "--engine-timeout-s=60", "--stream-interval-ms=0"])
 def test_what_belongs_to_our_engine_is_refused_for_somebody_elses_server(option: str) -> None:
     remote = ["--engine=openai", "--endpoint=http://127.0.0.1:1/v1", "--model=m", "--declare=d"]
     done = subprocess.run(

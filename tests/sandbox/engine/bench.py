@@ -107,7 +107,10 @@ class Bench:
             BatchLimits(max_rows, max_waiting, 512),
         )
 
-    def start(
+    def start(self, request: int, key: int, prompt: list[int], *asked: Any, **sampling: Any) -> None:
+        self.batcher.handle(self.message(request, key, prompt, *asked, **sampling))
+
+    def message(
         self,
         request: int,
         key: int,
@@ -116,13 +119,15 @@ class Bench:
         stop: tuple[str, ...] = (),
         tenant: str = "",
         shared: int = 0,
+        arrived_ns: int | None = None,
         **sampling: float,
-    ) -> None:
+    ) -> dict[str, Any]:
+        """What the server sends to ask for a turn; `arrived_ns` is the reader's."""
         settings = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 0, **sampling}
-        message = {"op": "generate", "request": request, "key": key, "prompt": prompt}
+        message: dict[str, Any] = {"op": "generate", "request": request, "key": key, "prompt": prompt}
         message |= {"tenant": tenant, "shared": shared}
         message["sampling"] = {"max_new_tokens": max_new_tokens, "stop": list(stop), **settings}
-        self.batcher.handle(message)
+        return message if arrived_ns is None else {**message, "arrived_ns": arrived_ns}
 
     def cancel(self, request: int) -> None:
         self.batcher.handle({"op": "cancel", "request": request})

@@ -1,6 +1,9 @@
 """The engine's loop."""
 
+import queue
 import random
+import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -273,3 +276,39 @@ def test_engine_time_is_divided_between_waiting_and_work() -> None:
     assert end["prefill_ns"] > 0
     assert end["decode_ns"] > 0
     assert end["queue_ns"] >= 0
+
+
+def test_the_time_a_turn_lies_in_the_inbox_is_time_in_the_engine() -> None:
+    """It waits there for the round under way; the reader's stamp says since when."""
+    bench = Bench()
+    arrived_ns = time.perf_counter_ns() - 3_000_000_000
+    bench.start(1, 1, prompt_of(8), arrived_ns=arrived_ns)
+    bench.finish()
+    end = bench.end(1)
+    inside_ns = end["queue_ns"] + end["prefill_ns"] + end["decode_ns"]
+    assert 3_000_000_000 <= inside_ns <= time.perf_counter_ns() - arrived_ns
+
+
+def test_settling_waits_a_moment_and_a_turn_that_comes_meanwhile_is_not_kept_waiting() -> None:
+    bench, inbox = Bench(), queue.SimpleQueue[dict[str, Any]]()
+    assert bench.batcher._patience_s() is None  # nothing to compute: for ever
+    bench.start(1, 1, prompt_of(30), max_new_tokens=20)
+    assert bench.batcher._patience_s() == 0
+    bench.answer()
+    assert bench.batcher.busy and 0 < bench.batcher._patience_s() < 0.1
+    asked = bench.message(2, 2, prompt_of(8))
+    inbox.put(asked)
+    calls = len(bench.model.calls)
+
+    class StopLoopError(Exception):
+        """Ends the loop."""
+
+    def write(*messages: dict[str, Any]) -> None:
+        if any(message["event"] == "end" for message in messages):
+            raise StopLoopError
+
+    bench.outbox.write = write  # type: ignore[method-assign]
+    with pytest.raises(StopLoopError):
+        bench.batcher.run(inbox)
+    # The first turn's reply would have been settled in a chunk of its own before.
+    assert bench.model.calls[calls] == ("prefill", 4)
