@@ -14,6 +14,7 @@ from evalkit.report import write_reports
 from evalkit.runs.derive import derive
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
+from evalkit.runs.judging import checked_policy
 from evalkit.runs.orchestrate import RunRequest, run_scenario
 from evalkit.runs.verify import verify
 from evalkit.scenario.loader import load_scenario
@@ -185,3 +186,26 @@ def test_the_order_of_the_texts_changes_no_number(run, tiny_export, tmp_path):
     again = run_scenario(request, SilentProgress()).folder
     first, second = (json.loads(folder.results.read_text())["metrics"] for folder in (run, again))
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("{metric: own/surprising_texts, max: 0.5}", None),
+        ("{metric: own/surprising_texts, min: 0.5}", "own/surprising_texts is better when lower"),
+        ("{metric: business/reading_cost, min: 100}", "business/reading_cost is better when lower"),
+        ("{metric: perplexity/own/money, min: 3}", "perplexity/own/money is better when lower"),
+        ("{metric: own/surprising_text, max: 0.5}", "did you mean own/surprising_texts?"),
+        ("{metric: logits/entropy/own/money, min: 0.1}", None),
+    ],
+)
+def test_a_policy_is_judged_against_what_the_run_declares(run, tmp_path, monkeypatch, rule, says):
+    monkeypatch.setenv("EVALKIT_MODULES", str(run.path.parent / "modules"))
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(f"rules:\n  - {rule}\n")
+    if says is None:
+        assert len(checked_policy(run, policy).rules) == 1
+        return
+    with pytest.raises(InputError, match=r"policy.yaml:2: rules.0") as caught:
+        checked_policy(run, policy)
+    assert says in str(caught.value)

@@ -17,6 +17,7 @@ from evalkit.runs.registry_rows import Alias, AuditEntry
 from evalkit.runs.seal import seal_digest
 from evalkit.runs.verify import verify
 from evalkit.scenario.loader import load_scenario
+from evalkit.scenario.slices import check_slices
 from evalkit.yaml_source import YamlSource
 
 EMPTY = "none"
@@ -63,6 +64,8 @@ def bind_alias(name: str, policy_file: Path, scenario_file: Path) -> AuditEntry:
     scenario = load_scenario(scenario_file)
     if "rules" in YamlSource(policy_file).value:
         policy = load_policy(policy_file, scenario.additions.declared.specs)
+        source = scenario.source or YamlSource(scenario_file)
+        check_slices(scenario.scenario, source, policy, policy_file, scenario.text_data, scenario.dialogues)
     else:
         found = load_scenario(policy_file).policy
         if found is None:

@@ -280,6 +280,14 @@ def test_a_policy_that_only_warns_is_warned_of_and_binds_no_alias(evalkit: "Comm
     assert "so nothing could be promoted by it" in evalkit.err
 
 
+def test_a_slice_that_the_scenario_lacks_binds_no_alias(evalkit: "Command", shop: Shop) -> None:
+    shop.policy.write_text("rules:\n  - {metric: perplexity/token, slice: vip, max: 100}\n")
+    assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", shop.scenario) == 2
+    assert evalkit.err.startswith(
+        f"error: {shop.policy}:2: rules.0.slice: 'vip': no sample under perplexity/token"
+    )
+
+
 @pytest.mark.parametrize("name", ["none", "None"])
 def test_none_is_no_name_for_an_alias(evalkit: "Command", shop: Shop, name: str) -> None:
     """`--expect none` means an alias that holds nothing."""
