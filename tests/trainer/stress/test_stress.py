@@ -92,7 +92,8 @@ def test_a_job_of_two_workers_comes_back_and_ends_as_if_nothing_had_been(tmp_pat
     report = json.loads(done.stdout)
     assert report["as_promised"] and len(report["faults"]) == 4 and len(report["attempts"]) == 4
     (hung,) = [item for item in report["faults"] if item["fault"]["kind"] == "hang"]
-    assert hung["detection_s"] >= 90 - 5  # the last step before it may be older than the hang
+    # Nobody died: it takes the other worker's collective to give up (30 s), or the stall timeout.
+    assert 10 < hung["detection_s"] < 100
     assert all(check["holds"] for check in report["checks"])
 
 
