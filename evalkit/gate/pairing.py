@@ -42,7 +42,7 @@ class TrialPairs:
     Attributes:
         counts: of trials.
         paired, planned: trials held by both, and known to either.
-        tags: of each trial, of either side.
+        tags: of each planned trial, of either side.
     """
 
     counts: PairCounts
@@ -53,7 +53,7 @@ class TrialPairs:
     def in_slice(self, tag: str) -> tuple[int, int]:
         """See `SamplePairs.in_slice`."""
         planned, paired = (
-            sum(tag in self.tags.get(trial, ()) for trial in trials) for trials in (self.planned, self.paired)
+            sum(tag in self.tags[trial] for trial in trials) for trials in (self.planned, self.paired)
         )
         return planned, paired
 

@@ -18,9 +18,10 @@ from pathlib import Path
 
 from evalkit.errors import EvalkitError, InputError
 from sandbox.domain import FinishReason
+from sandbox.engine import child
 from sandbox.engine.heartbeat import Heartbeat
 from sandbox.engine.pacing import STREAM_INTERVAL_MS
-from sandbox.engine.pipe import HEADER_BYTES, FrameSplitter, Message, body_length, decode, frame
+from sandbox.engine.pipe import Message, frame
 from sandbox.engine.requests import (
     EngineLoad,
     GenerationEnd,
@@ -38,7 +39,9 @@ _MAX_BACK_OFF_S = 10.0
 # A turn that finds the engine restarting waits for it, at most this long.
 _PATIENCE_S = 20.0
 _NO_LOAD: Message = {"running": 0, "waiting": 0, "kv_used": 0}
-_READ_BYTES = 65536
+# A restarted engine may take so many times the first start to load (or its timeout, if that is longer); each one that
+# doesn't make it gives the next one twice as long.
+_LOAD_PATIENCE = 10.0
 # An engine that ran for so long before it died starts the back-off anew.
 _STABLE_S = 30.0
 # A step takes milliseconds of every core, what the server does for a turn a few hundred microseconds of one: that goes first.
@@ -95,6 +98,7 @@ class EngineSupervisor:
         self.engine: EngineName | None = engine
         self._max_rows = max_rows
         self._timeout_s = timeout_s
+        self._load_limit_s = timeout_s  # of a restart; how long a start takes is known after the first
         self._start_message: Message = {
             "bundle": str(bundle.resolve()),
             "kv_bytes": kv_bytes,
@@ -120,7 +124,9 @@ class EngineSupervisor:
             InputError: the engine refuses the bundle.
             EvalkitError: the engine died while loading.
         """
+        started_s = time.monotonic()
         process = await self._launch()
+        self._load_limit_s = max(self._timeout_s, _LOAD_PATIENCE * (time.monotonic() - started_s))
         self._keeper = asyncio.create_task(self._keep_running(process))
 
     async def run(self) -> None:
@@ -137,7 +143,7 @@ class EngineSupervisor:
                 await self._keeper
         self._fail_turns()
         if self._process is not None:
-            await _kill(self._process)
+            await child.kill(self._process)
             self.pid = None
 
     @contextlib.asynccontextmanager
@@ -242,14 +248,14 @@ class EngineSupervisor:
         self._process = process
         try:
             self._send(self._start_message)
-            message = await _read(process)
+            message = await child.read(process)
         except BaseException:
-            await _kill(process)
+            await child.kill(process)
             raise
         if message is None:
             code = await process.wait()
             raise EvalkitError(
-                f"the engine process ended while loading ({_exit_text(code)}); its last lines say why"
+                f"the engine process ended while loading ({child.exit_text(code)}); its last lines say why"
             )
         if message["event"] == "failed":
             await process.wait()
@@ -266,7 +272,7 @@ class EngineSupervisor:
             heartbeat = Heartbeat(lambda: self._send({"op": "ping"}), self._timeout_s)
             watch = asyncio.create_task(self._kill_when_silent(process, heartbeat))
             try:
-                async for message in _messages(process):
+                async for message in child.messages(process):
                     if message["event"] == "pong":
                         heartbeat.answered()
                     else:
@@ -277,7 +283,7 @@ class EngineSupervisor:
             self.pid = None
             self._load = _NO_LOAD
             if self.state is EngineState.READY:  # else it was killed, and that has been told
-                self._lose("died", _exit_text(code))
+                self._lose("died", child.exit_text(code))
             if time.monotonic() - ready_s > _STABLE_S:
                 back_off_s = _FIRST_BACK_OFF_S
             process, back_off_s = await self._relaunch(self._death, back_off_s)
@@ -298,14 +304,19 @@ class EngineSupervisor:
         self._fail_turns()
 
     async def _relaunch(self, reason: str, back_off_s: float) -> tuple[Process, float]:
+        limit_s = self._load_limit_s
         while True:
             log.error("engine ended (%s); starting it again in %.1f s", reason, back_off_s)
             await asyncio.sleep(back_off_s)
             back_off_s = min(2 * back_off_s, _MAX_BACK_OFF_S)
             try:
-                return await self._launch(), back_off_s
+                async with asyncio.timeout(limit_s):
+                    return await self._launch(), back_off_s
             except EvalkitError as error:
                 reason = str(error)
+            except TimeoutError:
+                reason = f"it hung while loading: not ready after {limit_s:.3g} s"
+                limit_s *= 2
 
     def _deliver(self, message: Message) -> None:
         if message["event"] == "load":
@@ -349,32 +360,3 @@ def _last_piece(before: GenerationPiece, message: Message) -> GenerationPiece:
         decode_ns=message["decode_ns"],
     )
     return GenerationPiece((*before.token_ids, *message["ids"]), before.text + message["text"], end)
-
-
-async def _read(process: Process) -> Message | None:
-    assert process.stdout is not None
-    try:
-        header = await process.stdout.readexactly(HEADER_BYTES)
-        return decode(await process.stdout.readexactly(body_length(header)))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        return None
-
-
-async def _messages(process: Process) -> AsyncIterator[Message]:
-    """What the engine says until it ends; all that lies in the pipe is taken at once."""
-    assert process.stdout is not None
-    frames = FrameSplitter()
-    with contextlib.suppress(ConnectionError):
-        while data := await process.stdout.read(_READ_BYTES):
-            for message in frames.messages(data):
-                yield message
-
-
-async def _kill(process: Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.kill()
-    await process.wait()
-
-
-def _exit_text(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"

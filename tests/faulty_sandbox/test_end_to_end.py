@@ -80,7 +80,7 @@ def run_fault(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ended
 
 def _trainer(*words: object) -> None:
     subprocess.run(
-        [sys.executable, "-m", "trainer", *map(str, words)], check=True, capture_output=True, timeout=240
+        [sys.executable, "-m", "trainer", *map(str, words)], check=True, capture_output=True, timeout=600
     )
 
 

@@ -6,9 +6,11 @@ import threading
 from pathlib import Path
 
 import grpc
+import pytest
 
 from evalkit.wire import sandbox_pb2 as wire
 from tests.sandbox.processes import SandboxProcess, eventually, serving, status_of
+from tests.sandbox.test_status import parts_of
 
 CLIENT = """
 import sys, grpc
@@ -75,6 +77,25 @@ def test_s14_a_retry_after_a_timeout_adds_the_turn_once(server: SandboxProcess) 
     assert again() is grpc.StatusCode.OK
     transcript = server.stub.GetSession(wire.GetSessionRequest(session_id=session))
     assert [turn.turn_id for turn in transcript.turns] == ["t1"]
+
+
+def test_s14_a_turn_id_of_another_request_is_refused(server: SandboxProcess) -> None:
+    """Nobody takes an old reply for the answer to a new question, or for one drawn with other settings."""
+    session = server.open()
+    server.turn(session, "hello", "t1", temperature=0.3, seed=1)
+    for text, sampling, differs in (
+        ("goodbye", {"seed": 1}, "user_text"),
+        ("hello", {"seed": 2}, "sampling.seed"),
+        ("hello", {"seed": 1, "max_new_tokens": 13}, "sampling.max_new_tokens"),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            server.turn(session, text, "t1", temperature=0.3, **sampling)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert refused.value.details().startswith("turn_id: 't1' was answered in this session for another ")
+        assert f"another {differs};" in refused.value.details()
+        [violation] = parts_of(refused.value)["BadRequest"].field_violations
+        assert violation.field == "turn_id"
+    assert len(server.stub.GetSession(wire.GetSessionRequest(session_id=session)).turns) == 1
 
 
 def test_s15_sessions_are_bounded(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from evalkit.bundle import load_bundle
 from evalkit.wire import sandbox_pb2 as wire
 from sandbox.engine.kv_cache import BLOCK
 from tests.sandbox.processes import SERVICE, SERVING, SandboxProcess, eventually, status_of, turn_request
-from tests.sandbox.test_status import parts_of
 
 
 def test_ready_line_and_describe_name_the_model(server: SandboxProcess, tiny_bundle) -> None:  # type: ignore[no-untyped-def]
@@ -166,25 +165,6 @@ def test_a_repeated_turn_id_returns_the_stored_reply(server: SandboxProcess) -> 
     assert (chunk.text, list(chunk.token_ids)) == (first.text, list(first.token_ids))
     server.stub.CloseSession(wire.CloseSessionRequest(session_id=session))
     assert server.turn(session, "hello", "t1", temperature=0.3, seed=1) == first
-
-
-def test_s14_a_turn_id_of_another_request_is_refused(server: SandboxProcess) -> None:
-    """Nobody takes an old reply for the answer to a new question, or for one drawn with other settings."""
-    session = server.open()
-    server.turn(session, "hello", "t1", temperature=0.3, seed=1)
-    for text, sampling, differs in (
-        ("goodbye", {"seed": 1}, "user_text"),
-        ("hello", {"seed": 2}, "sampling.seed"),
-        ("hello", {"seed": 1, "max_new_tokens": 13}, "sampling.max_new_tokens"),
-    ):
-        with pytest.raises(grpc.RpcError) as refused:
-            server.turn(session, text, "t1", temperature=0.3, **sampling)
-        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert refused.value.details().startswith("turn_id: 't1' was answered in this session for another ")
-        assert f"another {differs};" in refused.value.details()
-        [violation] = parts_of(refused.value)["BadRequest"].field_violations
-        assert violation.field == "turn_id"
-    assert len(server.stub.GetSession(wire.GetSessionRequest(session_id=session)).turns) == 1
 
 
 def test_turns_without_an_id_are_never_taken_for_one_another(server: SandboxProcess) -> None:

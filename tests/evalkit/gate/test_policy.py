@@ -113,6 +113,8 @@ def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, says: str
         ({"metric": "risk/false_reject_rate", "change": {"max_relative_increase": 2}}, True),
         ({"metric": "dialogue/pass_hat_k", "k": 3, "min": 80}, False),
         ({"metric": "dialogue/consistency_fall", "max": -0.5}, True),
+        ({"metric": "dialogue/consistency_fall", "change": {"max_increase": 1.5}}, True),
+        ({"metric": "dialogue/consistency_fall", "change": {"max_increase": 2.5}}, False),
         ({"metric": "perplexity/token", "max": 0.9}, False),
         ({"metric": "perplexity/token", "change": {"max_increase": 500}}, True),
         ({"metric": "business/unknown_here", "max": 10}, True),
@@ -170,6 +172,28 @@ def test_a_percentage_where_a_share_is_meant_is_told_with_its_range(tmp_path: Pa
         "policy.yaml:2: rules.0.max: values of risk/false_reject_rate lie between 0 and 1: "
         "this rule decides nothing (10 % is written 0.1)"
     )
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (
+            {"metric": "risk/false_reject_rate", "change": {"max_increase": 2}},
+            "changes of risk/false_reject_rate lie between -1 and 1: this rule decides nothing (10 % is written 0.1)",
+        ),
+        (
+            {"metric": "dialogue/satisfaction", "min": 80},
+            "values of dialogue/satisfaction lie between 1 and 5: this rule decides nothing",
+        ),
+        (
+            {"metric": "dialogue/satisfaction", "change": {"max_decrease": 5}},
+            "changes of dialogue/satisfaction lie between -4 and 4: this rule decides nothing",
+        ),
+    ],
+)
+def test_a_threshold_out_of_reach_is_told_with_its_range(rule: dict[str, object], message: str) -> None:
+    found = rule_problem(Rule.model_validate(rule))
+    assert found is not None and found[1] == message
 
 
 @pytest.mark.parametrize(

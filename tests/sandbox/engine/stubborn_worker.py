@@ -1,15 +1,18 @@
 """The engine process with a loop that can be made to stand still inside a round; its pipe thread goes on reading.
 
 A turn of the tenant `pause 1.5` makes the next round last 1.5 s longer, one of `pause inf` for ever. What the round
-computed has been sent by then.
+computed has been sent by then. With the environment variable below it stands still instead of loading.
 """
 
+import os
 import threading
 
 from sandbox.engine import worker
 from sandbox.engine.batcher import Batcher
 from sandbox.engine.pipe import Message
 from sandbox.engine.supervisor import EngineSupervisor
+
+STOPS_AT_ONCE = "STUBBORN_WORKER_STOPS_AT_ONCE"
 
 
 class StubbornSupervisor(EngineSupervisor):
@@ -38,5 +41,7 @@ class StubbornBatcher(Batcher):
 
 
 if __name__ == "__main__":
+    if STOPS_AT_ONCE in os.environ:
+        threading.Event().wait()
     worker.Batcher = StubbornBatcher  # type: ignore[misc]
     worker.main()

@@ -13,7 +13,7 @@ from sandbox.domain import Sampling
 from sandbox.engine.requests import GenerationRequest
 from sandbox.engine.supervisor import EngineState, EngineSupervisor
 from sandbox.errors import EngineUnavailableError
-from tests.sandbox.engine.stubborn_worker import StubbornSupervisor
+from tests.sandbox.engine.stubborn_worker import STOPS_AT_ONCE, StubbornSupervisor
 
 START_S = 120
 
@@ -72,6 +72,29 @@ def test_a_loop_that_stands_still_is_noticed_though_its_pipe_is_read(tiny_bundle
             assert engine.load().restarts == {"died": 0, "hung": 1}
 
     asyncio.run(scenario())
+
+
+def test_a_restart_that_hangs_while_it_loads_is_given_up(
+    tiny_bundle: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with running(StubbornSupervisor, tiny_bundle, 10.0) as (engine, _):
+            expected, old = await answer(engine), engine.pid
+            assert old is not None
+            engine._load_limit_s = 2.0
+            monkeypatch.setenv(STOPS_AT_ONCE, "1")
+            os.kill(old, signal.SIGKILL)
+            while "hung while loading: not ready after 2 s" not in caplog.text:
+                await asyncio.sleep(0.05)
+            monkeypatch.delenv(STOPS_AT_ONCE)
+            while (
+                engine.state is not EngineState.READY
+            ):  # the next one may have been started before the variable was gone
+                await asyncio.sleep(0.05)
+            assert await answer(engine) == expected
+            assert engine.load().restarts == {"died": 1, "hung": 0}
+
+    asyncio.run(asyncio.wait_for(scenario(), START_S))
 
 
 def test_a_round_shorter_than_the_limit_is_no_hang(tiny_bundle: Path) -> None:
