@@ -1,7 +1,9 @@
 """Clients of `benchmarks/serving_grpc.py`, in a process of their own: sessions that talk at once over gRPC."""
 
 import asyncio
+import itertools
 import json
+import math
 import random
 import sys
 import time
@@ -37,7 +39,11 @@ async def _session(stub: Any, settings: dict[str, Any], number: int, begin_s: fl
     pause_s = settings["pause_s"]
     await asyncio.sleep(max(0.0, begin_s - time.monotonic()) + pause_s * chance.random())
     turns = []
-    for turn in range(settings["turns"]):
+    # A paced run ends for all at once: with some gone the rest would have the machine to themselves.
+    end_s = begin_s + pause_s * (settings["turns"] + 0.5) if pause_s else math.inf
+    for turn in itertools.count():
+        if time.monotonic() >= end_s or (turn == settings["turns"] and not pause_s):
+            break
         request = wire.TurnRequest(
             session_id=session,
             user_text=TEXTS[(turn + number) % len(TEXTS)],

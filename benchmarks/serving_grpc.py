@@ -61,7 +61,7 @@ def measure_grpc(
     Args:
         bundle: served.
         flow: flow folder, or None.
-        turns: of the single session; each of the 64 takes a fifth of them, at least six.
+        turns: of the single session; each of the 64 takes a fifth of them, at least six (on average, where it pauses).
         new_tokens: of each reply.
         pauses_s: mean pauses of the 64 sessions between two turns, one run each; the first is the one that is judged.
         seed: of the pauses.
