@@ -55,22 +55,30 @@ def kill(pid: int) -> None:
 
 
 def end_leftovers(job: Path) -> None:
-    """End the launcher and workers that a killed supervisor left, and wait until they are gone.
+    """End what a killed supervisor left of a job, and wait until it is gone.
 
-    They would end by themselves within a second or two, but hold the run folder until then.
+    Launcher and workers would end by themselves within a second or two, but hold the run folder until then; the `tail`s by
+    which msrun shows the workers' logs outlive a launcher that was killed.
 
     Args:
         job: the job's folder, which stands in their command lines, as the worker's script does.
     """
     name, until = str(job.resolve()), time.monotonic() + _END_S
     while time.monotonic() < until:
-        left = [
-            int(path.name)
-            for path in Path("/proc").glob("[0-9]*")
-            if is_worker(int(path.name), name) and is_worker(int(path.name), str(WORKER))
-        ]
+        left = [pid for path in Path("/proc").glob("[0-9]*") if _belongs(pid := int(path.name), name)]
         for pid in left:
             kill(pid)
         if not left:
             return
         time.sleep(_POLL_S)
+
+
+def _belongs(pid: int, job: str) -> bool:
+    if is_worker(pid, job) and is_worker(pid, str(WORKER)):
+        return True
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    shows_a_log = any(part.startswith(f"{job}/logs-".encode()) for part in command)
+    return shows_a_log and command[0].rsplit(b"/", 1)[-1] == b"tail"

@@ -16,6 +16,7 @@ from trainer.checkpoint import saved_steps, step_folder
 from trainer.stress import taking_up
 from trainer.stress.job import Attempt, Job
 from trainer.stress.plan import Fault, load_stress
+from trainer.stress.processes import end_leftovers
 from trainer.stress.taking_up import enter, struck_anew, take_up
 
 
@@ -146,6 +147,23 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path, name, text):
     (tmp_path / "out" / name).write_text(text)
     with pytest.raises(InputError, match="stress test"):
         enter(tmp_path / "out", load_stress(write_plan(tmp_path, "kill: 1")))
+
+
+def test_what_a_killed_supervisor_left_is_ended_and_nothing_else(tmp_path):
+    """Seen in a real run: msrun's tails of the workers' logs outlived it."""
+    (tmp_path / "logs-1").mkdir()
+    files = [tmp_path / "logs-1/worker_0.log", tmp_path / "notes.txt"]
+    for path in files:
+        path.touch()
+    tails = [subprocess.Popen(["tail", "-f", str(path)]) for path in files]
+    try:
+        end_leftovers(tmp_path)
+        assert tails[0].wait(10) == -signal.SIGKILL
+        assert tails[1].poll() is None
+    finally:
+        for process in tails:
+            process.kill()
+            process.wait()
 
 
 @pytest.mark.slow
