@@ -280,6 +280,20 @@ def test_a_policy_that_only_warns_is_warned_of_and_binds_no_alias(evalkit: "Comm
     assert "so nothing could be promoted by it" in evalkit.err
 
 
+def test_changes_alone_bind_no_alias_to_a_first_release(evalkit: "Command", shop: Shop) -> None:
+    change = "rules: [{metric: perplexity/token, change: {max_relative_increase: 0.5}}]"
+    shop.policy.write_text(change + "\n")
+    first = shop.folder / "first.yaml"
+    first.write_text(
+        f"version: 1\nname: shop\nfirst_release: true\ntext: {{data: texts.jsonl}}\ngate: {{{change}}}\n"
+    )
+    assert evalkit("validate", first) == 0
+    assert evalkit.err.startswith(f"warning: {first}: every blocking rule is about change, which a first")
+    assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", shop.scenario) == 0
+    assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", first) == 2
+    assert "so nothing could be promoted by it" in evalkit.err
+
+
 def test_a_slice_that_the_scenario_lacks_binds_no_alias(evalkit: "Command", shop: Shop) -> None:
     shop.policy.write_text("rules:\n  - {metric: perplexity/token, slice: vip, max: 100}\n")
     assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", shop.scenario) == 2
