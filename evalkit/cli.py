@@ -183,7 +183,7 @@ def score(
 @cli.command()
 @click.argument("run_folder", metavar="RUN", type=_PATH)
 @click.option("--baseline", metavar="RUN", type=_PATH, help="Compare with the candidate of another run.")
-@click.option("--policy", type=_PATH, help="Judge under this policy file.")
+@click.option("--policy", type=_PATH, help="Judge under this policy: its file, or a scenario that holds it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def judge(run_folder: Path, baseline: Path | None, policy: Path | None, as_json: bool) -> int:
     """Judge a run again, under its own or another policy; nothing is measured."""

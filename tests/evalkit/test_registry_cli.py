@@ -280,6 +280,17 @@ def test_a_policy_that_only_warns_is_warned_of_and_binds_no_alias(evalkit: "Comm
     assert "so nothing could be promoted by it" in evalkit.err
 
 
+def test_a_run_is_judged_by_what_an_alias_can_be_bound_to(evalkit: "Command", shop: Shop) -> None:
+    run = shop.run("a", FAILING).path
+    assert evalkit("alias", "set", "production", "--policy", shop.scenario, "--scenario", shop.scenario) == 0
+    assert evalkit("promote", run, "--as", "production") == 1 and "evalkit judge" in evalkit.err
+    assert evalkit("judge", run, "--policy", shop.scenario) == 0
+    assert evalkit("promote", run, "--as", "production") == 0
+    shop.scenario.write_text(shop.scenario.read_text().replace("perplexity/token", "perplexity/tokn"))
+    assert evalkit("judge", run, "--policy", shop.scenario) == 2
+    assert evalkit.err.startswith(f"error: {shop.scenario}:4: gate.rules.0.metric: unknown metric")
+
+
 def test_changes_alone_bind_no_alias_to_a_first_release(evalkit: "Command", shop: Shop) -> None:
     change = "rules: [{metric: perplexity/token, change: {max_relative_increase: 0.5}}]"
     shop.policy.write_text(change + "\n")
