@@ -175,6 +175,7 @@ def test_usage_is_one_line(evalkit: "Command", shop: Shop) -> None:
         ("promote", shop.folder / "absent", "--as", "production"),
         ("promote", shop.folder),
         ("history", "--out", shop.folder / "plot.svg"),
+        ("history", "--metric", "perplexity/token", "--out", shop.folder / "plot.png"),
         ("history", "--metric", "perplexity/token"),
         ("alias", "set", "x y", "--policy", shop.policy, "--scenario", shop.scenario),
         ("sign", shop.folder, "--key", shop.folder / "absent.pem"),
