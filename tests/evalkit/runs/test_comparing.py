@@ -11,6 +11,7 @@ import pytest
 from evalkit.canonical import sha256_text
 from evalkit.errors import InputError
 from evalkit.runs.comparing import compare_runs
+from evalkit.runs.derive import derive
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.results_io import read_results
 from tests.evalkit.fake_run import RULES, random_evidence, write_run
@@ -111,3 +112,11 @@ def test_other_data_and_unfinished_runs_are_refused(
     runs[1].seal.unlink()
     with pytest.raises(InputError, match="evalkit resume"):
         compare_runs(*runs)
+
+
+def test_a_plan_whose_model_is_no_object_is_one_line(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", RULES, random_evidence(1), None)
+    content = json.loads(first.plan.read_text())
+    first.plan.write_text(json.dumps({**content, "candidate": "x"}))
+    with pytest.raises(InputError, match=r"plan\.json: candidate: a JSON object is needed"):
+        derive(first)
