@@ -224,8 +224,9 @@ def compare(first: Path, second: Path, as_json: bool) -> None:
         return
     from evalkit.report.terminal import print_differences
 
-    print_differences(found)
-    if found.same_model:
+    if not found.same_model:
+        print_differences(found)
+    else:
         click.echo(f"both runs measured the same model: {found.comparison.model_digest}")
 
 
