@@ -183,7 +183,7 @@ def score(
 @cli.command()
 @click.argument("run_folder", metavar="RUN", type=_PATH)
 @click.option("--baseline", metavar="RUN", type=_PATH, help="Compare with the candidate of another run.")
-@click.option("--policy", type=_PATH, help="Judge under this policy file.")
+@click.option("--policy", type=_PATH, help="Judge under this policy: its file, or a scenario that holds it.")
 @click.option("--json", "as_json", is_flag=True, help="Print the verdict as JSON.")
 def judge(run_folder: Path, baseline: Path | None, policy: Path | None, as_json: bool) -> int:
     """Judge a run again, under its own or another policy; nothing is measured."""
@@ -224,8 +224,9 @@ def compare(first: Path, second: Path, as_json: bool) -> None:
         return
     from evalkit.report.terminal import print_differences
 
-    print_differences(found)
-    if found.same_model:
+    if not found.same_model:
+        print_differences(found)
+    else:
         click.echo(f"both runs measured the same model: {found.comparison.model_digest}")
 
 

@@ -21,6 +21,7 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
     A command returns None (0) or an exit code. Errors of the user's making are one line on stderr; a traceback
     appears only for a fault of ours, exit code 70.
     """
+    code = int(ExitCode.OK)
     try:
         result = group.main(args=None if argv is None else list(argv), standalone_mode=False)
         code = int(result) if isinstance(result, int) else int(ExitCode.OK)
@@ -38,9 +39,9 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         code = _report("interrupted; what was finished is kept", int(ExitCode.INCOMPLETE))
     except BrokenPipeError:
-        # The reader of our output (head, less) went away: not an error, but Python would complain at exit.
+        # The reader of our output (head, less) went away: not an error, but Python would complain at exit. What the
+        # command has decided stands.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = int(ExitCode.OK)
     except OSError as error:
         # The machine said no: a path that can't be made, no permission, no space.
         where = f"{error.filename}: " if error.filename else ""

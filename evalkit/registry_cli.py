@@ -112,6 +112,8 @@ def history(metric: str | None, out: Path | None, as_json: bool) -> None:
 
     if out is not None and metric is None:
         raise InputError("--out: a plot shows one metric; name it with --metric NAME")
+    if out is not None and out.suffix.lower() != ".svg" and not out.is_dir():
+        raise InputError(f"--out {out}: the plot is an SVG; let the name end in .svg")
     found = load_history(metric)
     if out is not None:
         write_bytes_atomic(out, history_svg(found).encode())

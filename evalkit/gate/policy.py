@@ -90,9 +90,20 @@ def rule_problem(
     return None if problem is None else (condition.field, problem)
 
 
-def policy_warning(policy: Policy) -> str | None:
-    """Why no run can ever pass or fail under a sound policy, or None."""
-    if any(rule.severity == "block" for rule in policy.rules):
+def policy_warning(policy: Policy, *, first_release: bool = False) -> str | None:
+    """Why no run can ever pass or fail under a sound policy, or None.
+
+    Args:
+        policy: the rules.
+        first_release: of the scenario; rules about change are not applied then.
+    """
+    blocking = [rule for rule in policy.rules if rule.severity == "block"]
+    if blocking and first_release and all(rule.change is not None for rule in blocking):
+        return (
+            "every blocking rule is about change, which a first release doesn't apply: each verdict will be "
+            "INCONCLUSIVE; let one block on the value itself if it is to decide"
+        )
+    if blocking:
         return None
     return "every rule is `severity: warn`: each verdict will be INCONCLUSIVE; let one rule block if it is to decide"
 

@@ -10,7 +10,7 @@ the side of one half.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from evalkit.gate.comparison import Comparison
@@ -18,6 +18,7 @@ from evalkit.gate.condition import Condition
 from evalkit.gate.measurement import Measurement, measure
 from evalkit.runs.results_io import Results
 from evalkit.scenario.schema import Policy, Rule
+from evalkit.statistics.intervals import MIN_CLUSTERS, too_few
 from evalkit.statistics.power import (
     LARGEST_N,
     POWER,
@@ -138,10 +139,26 @@ def _power_of(
         )
     found = None if pilot is None else measure(rule, condition, pilot.results, pilot.comparison)
     if units.outcomes and condition.kind != "change":
-        return _exact(known, condition, confidence, units, found, pilot)
+        return _with_least(_exact(known, condition, confidence, units, found, pilot), rule, found)
     if found is None or pilot is None:
         return RulePower(**known, reason=units.reason or _NO_PILOT)
-    return _normal(known, condition, confidence, units, found, pilot)
+    return _with_least(_normal(known, condition, confidence, units, found, pilot), rule, found)
+
+
+def _with_least(item: RulePower, rule: Rule, found: Measurement | None) -> RulePower:
+    """The power under `min_n` too, which counts outcomes, tokens or bytes; a pilot says how many a unit gives."""
+    if rule.min_n is None:
+        return item
+    if found is None or not found.n or not found.clusters:
+        # A unit gives one outcome or more.
+        if item.power is None or item.reason is not None or (item.n is not None and item.n >= rule.min_n):
+            return item
+        return replace(item, reason=f"whether min_n {rule.min_n} is reached a run named with --pilot tells")
+    least = math.ceil(rule.min_n * found.clusters / found.n)
+    item = replace(item, needs_n=None if item.needs_n is None else max(item.needs_n, least))
+    if item.power is None or item.n is None or item.n >= least:
+        return item
+    return replace(item, power=0.0, reason=f"min_n {rule.min_n} takes about {least} {item.units}")
 
 
 def _exact(
@@ -204,12 +221,15 @@ def _normal(
             **known, reason="the assumed value doesn't leave the threshold, or its spread is unknown"
         )
     distance = abs(assumed - threshold)
+    # Exact bounds of a share without a single exception need no spread between clusters.
+    perfect = bounds.method.startswith("exact-binomial") and value in (0.0, 1.0)
+    least = 1 if perfect else MIN_CLUSTERS
     # Of one cluster, where the true value is the assumed one and where it is as far beyond the threshold.
     near = spread * math.sqrt(found.clusters)
     errors = (near, math.hypot(near, math.sqrt(_discordance(known, condition, units, pilot, distance))))
     ratios = [assured_ratio(distance, error, doubt, confidence) for error in errors]
     enough = [ratio for ratio in ratios if ratio is not None and ratio <= LARGEST_N]
-    needs = math.ceil(max(enough)) if len(enough) == len(ratios) else None
+    needs = max(least, math.ceil(max(enough))) if len(enough) == len(ratios) else None
     reason = None if needs is not None else "no sample size below a thousand million decides"
     if None in ratios:
         reason = f"{pilot.name} is too small to tell on which side of the threshold the value lies; measure a larger one"
@@ -218,6 +238,8 @@ def _normal(
         reason = units.reason
     elif units.count == 0:
         power, reason = 0.0, "the scenario plans no such sample"
+    elif units.count < least:
+        power, reason = 0.0, too_few(units.count)
     else:
         power = min(
             assured_power(distance, error / math.sqrt(units.count), doubt, confidence) for error in errors

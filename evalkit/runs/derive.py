@@ -13,6 +13,7 @@ from evalkit.metrics.evaluate import evaluate
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
+from evalkit.runs.json_fields import Reader
 from evalkit.runs.plan import context_for_policy, context_from_plan, plan_digest, read_plan
 from evalkit.runs.results_io import Results, build_results
 from evalkit.scenario.schema import Policy
@@ -60,11 +61,11 @@ def derive_from(
 ) -> Derived:
     """Compute results and comparison from a plan and evidence in memory."""
     context = context_for_policy(context_from_plan(plan), policy)
-    results = _results(plan, plan["candidate"], candidate, context)
+    results = _results(plan, "candidate", candidate, context)
     if baseline is None:
         return Derived(results, None, None)
     baseline_context = context_for_policy(context_from_plan(plan, "baseline"), policy)
-    baseline_results = _results(plan, plan["baseline"], baseline, baseline_context)
+    baseline_results = _results(plan, "baseline", baseline, baseline_context)
     comparison = compare(
         candidate, baseline, context, candidate_results=results, baseline_results=baseline_results
     )
@@ -86,13 +87,11 @@ def run_policy(plan: dict[str, Any]) -> Policy | None:
         raise InputError(f"plan.json: policy: {problem['msg']}; the file is damaged") from None
 
 
-def _results(
-    plan: dict[str, Any], model: dict[str, Any], evidence: Evidence, context: MetricContext
-) -> Results:
+def _results(plan: dict[str, Any], side: str, evidence: Evidence, context: MetricContext) -> Results:
     return build_results(
         evidence,
         evaluate(evidence, context),
-        run_id=plan["run_id"],
+        run_id=Reader(plan, "plan.json").text("run_id"),
         plan_sha256=plan_digest(plan),
-        model_digest=model["model_digest"],
+        model_digest=Reader(plan.get(side), f"plan.json: {side}").text("model_digest"),
     )

@@ -1,5 +1,6 @@
 """Judging a run folder: the pure judge fed from plan and evidence, and where its verdict is kept."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -10,13 +11,16 @@ from evalkit.gate.policy import load_policy, rule_problem
 from evalkit.gate.verdict import Verdict
 from evalkit.metrics.declared import declare
 from evalkit.metrics.registry import robustness_specs
+from evalkit.metrics.spec import MetricSpec
 from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import Reader
 from evalkit.runs.plan import context_from_plan, read_plan
+from evalkit.scenario.loader import load_scenario
 from evalkit.scenario.schema import Policy
+from evalkit.yaml_source import YamlSource
 
 
 class PlanFacts(TypedDict):
@@ -31,7 +35,7 @@ def checked_policy(folder: RunFolder, file: Path | None = None) -> Policy:
 
     Args:
         folder: the run.
-        file: of another policy; None: the run's own, which may be older than a check.
+        file: of another policy, or a scenario whose gate is one; None: the run's own, which may be older than a check.
 
     Raises:
         InputError: no policy at all, or a rule of it decides nothing; with file or plan, and the field.
@@ -39,16 +43,28 @@ def checked_policy(folder: RunFolder, file: Path | None = None) -> Policy:
     plan = read_plan(folder)
     context = context_from_plan(plan)
     declared = {**declare(context).specs, **robustness_specs(context.robustness)}
+    # A pipe can be read once only.
+    if file is not None and file.is_file() and "gate" in YamlSource(file).value:
+        return _sound(_policy_of_scenario(file), declared, f"{file}: gate", "name a policy for this run")
     if file is not None:
         return load_policy(file, declared)
-    policy = _own_policy(folder, plan)
+    advice = "judge it under a sound one with --policy FILE.yaml"
+    return _sound(_own_policy(folder, plan), declared, f"{folder.plan}: policy", advice)
+
+
+def _policy_of_scenario(file: Path) -> Policy:
+    policy = load_scenario(file).policy
+    if policy is None:
+        raise InputError(f"{file}: a scenario without a gate; name a policy, or a scenario that has one")
+    return policy
+
+
+def _sound(policy: Policy, declared: Mapping[str, MetricSpec], where: str, advice: str) -> Policy:
     for index, rule in enumerate(policy.rules):
         problem = rule_problem(rule, declared)
         if problem is not None:
-            at = ".".join(map(str, ("policy", "rules", index, *problem[0])))
-            raise InputError(
-                f"{folder.plan}: {at}: {problem[1]}; judge it under a sound one with --policy FILE.yaml"
-            )
+            at = ".".join(map(str, ("rules", index, *problem[0])))
+            raise InputError(f"{where}.{at}: {problem[1]}; {advice}")
     return policy
 
 

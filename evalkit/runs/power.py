@@ -16,6 +16,9 @@ from evalkit.scenario.setup import dialogue_setup
 from evalkit.scoring.decisions import DecisionItem, read_decisions, split_parts
 from evalkit.scoring.texts import TextItem, read_texts
 
+# Expectations that a turn states, so that the dialogues with one can be counted.
+_TURN_KINDS = ("intent", "contains", "matches", "forbidden", "slots", "recalls", "max_ms")
+
 
 def scenario_power(loaded: LoadedScenario, pilot: Path | None) -> list[RulePower]:
     """The power of every rule of a scenario's gate.
@@ -102,6 +105,10 @@ class _Counter:
         if rule.metric == "dialogue/handover_precision":
             reason = "how many dialogues will be handed over isn't known before a run"
             return Units(None, "dialogues handed over", outcomes=True, reason=reason)
+        kind = rule.metric.removeprefix("dialogue/expectation/")
+        if kind in _TURN_KINDS:
+            asking = [item for item in own if any(getattr(turn.expect, kind) for turn in item.turns)]
+            return Units(len(asking), f"dialogues that expect {kind}")
         # Turns of one dialogue aren't independent: it counts as one outcome.
         return Units(len(own), "dialogues", outcomes=rule.within_ms is not None)
 

@@ -77,6 +77,11 @@ def bind_alias(name: str, policy_file: Path, scenario_file: Path) -> AuditEntry:
         raise InputError(
             f"{policy_file}: every rule is `severity: warn`, so nothing could be promoted by it; let one block"
         )
+    if policy_warning(policy, first_release=scenario.scenario.first_release) is not None:
+        raise InputError(
+            f"{policy_file}: every blocking rule is about change, which the first release of {scenario_file} doesn't "
+            "apply, so nothing could be promoted by it; let one block on the value itself"
+        )
     with Registry(create=True) as registry:
         return registry.bind(name, policy_digest(policy), scenario.digest)
 

@@ -49,9 +49,11 @@ def validate(path: Path, *, run_self_test: bool) -> Validation:
     digest: str | None = None
     dialogues: tuple[DialogueSource, ...] = ()
     policy: Policy | None = None
+    first_release = False
     if kind == "scenario":
         loaded = load_scenario(path)
         digest, dialogues, policy = loaded.digest, loaded.dialogues, loaded.policy
+        first_release = loaded.scenario.first_release
     elif kind == "dialogue":
         dialogues = read_dialogues([path])
     elif kind == "flow":
@@ -60,7 +62,7 @@ def validate(path: Path, *, run_self_test: bool) -> Validation:
         policy = load_policy(path)
     if run_self_test and not dialogues:
         raise InputError(f"{path}: --self-test plays dialogues, and there are none; leave it out")
-    warning = None if policy is None else policy_warning(policy)
+    warning = None if policy is None else policy_warning(policy, first_release=first_release)
     return Validation(
         kind,
         digest,

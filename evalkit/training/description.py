@@ -6,13 +6,14 @@ A run folder holds all of it already; for an evaluation by other code, `describe
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
 from evalkit.backends.base import Backend
 from evalkit.canonical import sha256_file, sha256_json, sha256_text
@@ -20,7 +21,8 @@ from evalkit.errors import InputError
 from evalkit.files import write_json_atomic
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
-from evalkit.runs.plan import read_plan
+from evalkit.runs.json_fields import Reader
+from evalkit.runs.plan import context_from_plan, read_plan
 from evalkit.scoring.engine import score_sequences
 from evalkit.scoring.windows import plan_windows
 from evalkit.training.evaluation import Validation
@@ -71,6 +73,9 @@ class EvaluationDescription:
         write_json_atomic(path, {"schema": SCHEMA, **asdict(self)})
 
 
+_ADAPTER = TypeAdapter(EvaluationDescription)
+
+
 def read_description(path: Path | str) -> EvaluationDescription:
     """Read a run folder (its candidate), or a file that `EvaluationDescription.write` made.
 
@@ -92,13 +97,15 @@ def read_description(path: Path | str) -> EvaluationDescription:
         ) from None
     if not isinstance(stored, dict) or stored.pop("schema", None) != SCHEMA:
         raise InputError(f"{path}: schema: {SCHEMA!r} is needed; give a run folder or a description")
-    for name in ("training_parts", "repeated", "missing", "stale"):
-        if stored.get(name) is not None:
-            stored[name] = tuple(stored[name])
+    unknown = sorted(set(stored) - {item.name for item in fields(EvaluationDescription)})
+    if unknown:
+        raise InputError(f"{path}: {unknown[0]}: unknown key; describe the evaluation again")
     try:
-        return EvaluationDescription(**{**stored, "source": str(path)})
-    except TypeError as error:
-        raise InputError(f"{path}: {error}; describe the evaluation again") from None
+        return _ADAPTER.validate_json(orjson.dumps({**stored, "source": str(path)}), strict=True)
+    except ValidationError as error:
+        found = error.errors()[0]
+        where = ".".join(map(str, found["loc"]))
+        raise InputError(f"{path}: {where}: {found['msg']}; describe the evaluation again") from None
 
 
 def describe(
@@ -240,21 +247,32 @@ def _of_run(path: Path) -> EvaluationDescription:
     plan = read_plan(folder)
     evidence = read_evidence(folder, "candidate")
     ids = Counter(f"{sample.kind}/{sample.sample_id}" for sample in evidence.samples)
-    measurement, model = plan["measurement"]["candidate"], plan["candidate"]
+    where = str(folder.plan)
+    settings = Reader(plan, where)
+    model = Reader(settings.mapping("candidate"), f"{where}: candidate")
+    # A served model has a backend of its own; what the plan says is of bundles.
+    own = plan["candidate"].get("backend")
+    backend = (
+        Reader(settings.mapping("backend"), f"{where}: backend")
+        if own is None
+        else Reader(own, f"{where}: candidate.backend")
+    )
+    environment = Reader(settings.mapping("environment"), f"{where}: environment")
+    versions = environment.mapping("versions")
     return EvaluationDescription(
         source=str(path),
-        seed=plan["seed"],
+        seed=settings.integer("seed"),
         shuffled=False,
-        precision=plan["backend"]["precision"],
-        signature=measurement["signatures"].get("text"),
-        tokenizer_sha256=model["tokenizer_sha256"],
+        precision=backend.text("precision"),
+        signature=context_from_plan(plan).signatures.get("text"),
+        tokenizer_sha256=model.text_or_none("tokenizer_sha256"),
         template_sha256=None,
         padding_side="none",
-        weights_sha256=model["model_digest"],
+        weights_sha256=model.text("model_digest"),
         training_parts=(),
         samples=len(ids),
         samples_sha256=sha256_json(sorted(ids)),
         repeated=tuple(sorted(key for key, count in ids.items() if count > 1)),
         missing=(),
-        versions=plan["environment"]["versions"],
+        versions={str(name): str(found) for name, found in versions.items()},
     )

@@ -175,6 +175,7 @@ def test_usage_is_one_line(evalkit: "Command", shop: Shop) -> None:
         ("promote", shop.folder / "absent", "--as", "production"),
         ("promote", shop.folder),
         ("history", "--out", shop.folder / "plot.svg"),
+        ("history", "--metric", "perplexity/token", "--out", shop.folder / "plot.png"),
         ("history", "--metric", "perplexity/token"),
         ("alias", "set", "x y", "--policy", shop.policy, "--scenario", shop.scenario),
         ("sign", shop.folder, "--key", shop.folder / "absent.pem"),
@@ -277,6 +278,31 @@ def test_a_policy_that_only_warns_is_warned_of_and_binds_no_alias(evalkit: "Comm
     assert evalkit("judge", shop.run("a").path, "--policy", shop.policy) == 3
     assert evalkit.out.endswith("verdict: INCONCLUSIVE\n")
     assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", shop.scenario) == 2
+    assert "so nothing could be promoted by it" in evalkit.err
+
+
+def test_a_run_is_judged_by_what_an_alias_can_be_bound_to(evalkit: "Command", shop: Shop) -> None:
+    run = shop.run("a", FAILING).path
+    assert evalkit("alias", "set", "production", "--policy", shop.scenario, "--scenario", shop.scenario) == 0
+    assert evalkit("promote", run, "--as", "production") == 1 and "evalkit judge" in evalkit.err
+    assert evalkit("judge", run, "--policy", shop.scenario) == 0
+    assert evalkit("promote", run, "--as", "production") == 0
+    shop.scenario.write_text(shop.scenario.read_text().replace("perplexity/token", "perplexity/tokn"))
+    assert evalkit("judge", run, "--policy", shop.scenario) == 2
+    assert evalkit.err.startswith(f"error: {shop.scenario}:4: gate.rules.0.metric: unknown metric")
+
+
+def test_changes_alone_bind_no_alias_to_a_first_release(evalkit: "Command", shop: Shop) -> None:
+    change = "rules: [{metric: perplexity/token, change: {max_relative_increase: 0.5}}]"
+    shop.policy.write_text(change + "\n")
+    first = shop.folder / "first.yaml"
+    first.write_text(
+        f"version: 1\nname: shop\nfirst_release: true\ntext: {{data: texts.jsonl}}\ngate: {{{change}}}\n"
+    )
+    assert evalkit("validate", first) == 0
+    assert evalkit.err.startswith(f"warning: {first}: every blocking rule is about change, which a first")
+    assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", shop.scenario) == 0
+    assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", first) == 2
     assert "so nothing could be promoted by it" in evalkit.err
 
 

@@ -164,6 +164,19 @@ def test_only_a_policy_without_a_blocking_rule_is_warned_of() -> None:
     )
 
 
+def test_changes_alone_decide_no_first_release() -> None:
+    change = {"metric": "perplexity/token", "change": {"max_relative_increase": 0.1}}
+    value = {"metric": "perplexity/token", "max": 60}
+    warns = {**value, "severity": "warn"}
+    alone = Policy.model_validate({"rules": [change, warns]})
+    assert policy_warning(alone) is None
+    assert policy_warning(alone, first_release=True) == (
+        "every blocking rule is about change, which a first release doesn't apply: each verdict will be "
+        "INCONCLUSIVE; let one block on the value itself if it is to decide"
+    )
+    assert policy_warning(Policy.model_validate({"rules": [change, value]}), first_release=True) is None
+
+
 def test_a_percentage_where_a_share_is_meant_is_told_with_its_range(tmp_path: Path) -> None:
     text = "rules:\n  - {metric: risk/false_reject_rate, max: 10}\n"
     with pytest.raises(InputError) as caught:

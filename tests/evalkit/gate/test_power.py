@@ -142,3 +142,30 @@ def test_a_pilot_too_small_to_tell_the_side_names_no_size() -> None:
     found = power(TAIL, Units(400, "clusters of texts"), shown)
     assert found.needs_n is None
     assert found.reason is not None and "too small to tell on which side" in found.reason
+
+
+def test_a_size_without_an_interval_decides_nothing() -> None:
+    # A value so far from the threshold that the spread alone would be content with one cluster.
+    shown = pilot(metric("perplexity/long_tail", 5.0, 4.0, 6.0, clusters=100))
+    enough = power(TAIL, Units(10, "clusters of texts"), shown)
+    assert enough.needs_n == 10 and enough.power == pytest.approx(1.0)
+    short = power(TAIL, Units(9, "clusters of texts"), shown)
+    assert short.needs_n == 10 and short.power == 0.0
+    assert short.reason == "only 9 independent clusters; an interval needs 10"
+
+
+def test_what_min_n_asks_for_counts_too() -> None:
+    rule = {**TAIL, "min_n": 5000}
+    shown = pilot(metric("perplexity/long_tail", 5.0, 4.0, 6.0, n=2000, clusters=100))
+    short = power(rule, Units(249, "clusters of texts"), shown)
+    assert (short.needs_n, short.power) == (250, 0.0)
+    assert short.reason == "min_n 5000 takes about 250 clusters of texts"
+    enough = power(rule, Units(250, "clusters of texts"), shown)
+    assert (enough.needs_n, enough.reason) == (250, None) and enough.power == pytest.approx(1.0)
+
+
+def test_without_a_pilot_min_n_may_be_open() -> None:
+    rule = {**PASSES, "min_n": 300}
+    assert power(rule, Units(300, "dialogues", outcomes=True)).reason is None
+    open_ = power(rule, Units(299, "dialogues", outcomes=True))
+    assert open_.reason == "whether min_n 300 is reached a run named with --pilot tells"

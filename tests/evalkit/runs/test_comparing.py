@@ -11,6 +11,7 @@ import pytest
 from evalkit.canonical import sha256_text
 from evalkit.errors import InputError
 from evalkit.runs.comparing import compare_runs
+from evalkit.runs.derive import derive
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.results_io import read_results
 from tests.evalkit.fake_run import RULES, random_evidence, write_run
@@ -89,7 +90,8 @@ def test_equal_models_are_said(tmp_path: Path) -> None:
     second = write_run(tmp_path / "b", RULES, random_evidence(1), None)
     done = compare(first.path, second.path)
     assert done.returncode == 0
-    assert "same model" in done.stdout.splitlines()[-1]
+    # One line, not the same reason beside each metric.
+    assert len(done.stdout.splitlines()) == 1 and "same model" in done.stdout
     assert compare_runs(first, second).to_dict()["same_model"] is True
 
 
@@ -111,3 +113,11 @@ def test_other_data_and_unfinished_runs_are_refused(
     runs[1].seal.unlink()
     with pytest.raises(InputError, match="evalkit resume"):
         compare_runs(*runs)
+
+
+def test_a_plan_whose_model_is_no_object_is_one_line(tmp_path: Path) -> None:
+    first = write_run(tmp_path / "a", RULES, random_evidence(1), None)
+    content = json.loads(first.plan.read_text())
+    first.plan.write_text(json.dumps({**content, "candidate": "x"}))
+    with pytest.raises(InputError, match=r"plan\.json: candidate: a JSON object is needed"):
+        derive(first)

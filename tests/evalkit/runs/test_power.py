@@ -27,6 +27,8 @@ gate:
     - {metric: dialogue/handover_recall, min: 0.5}
     - {metric: dialogue/handover_rate, max: 0.5}
     - {metric: latency/first_token, within_ms: 15, share: 0.9}
+    - {metric: dialogue/expectation/contains, min: 0.5}
+    - {metric: dialogue/expectation/recalls, min: 0.5}
 """
 
 
@@ -56,6 +58,9 @@ def test_units_are_counted_from_the_scenarios_own_data(scenario: Path) -> None:
     assert found["dialogue/handover_recall", None].n == 0
     assert found["dialogue/handover_rate", None].n == 4
     assert found["latency/first_token", None].n == 4
+    asking = [one for one in loaded.dialogues if any(turn.expect.contains for turn in one.dialogue.turns)]
+    assert found["dialogue/expectation/contains", None].n == len(asking) > 0
+    assert found["dialogue/expectation/recalls", None].n == 0
     for item in found.values():
         assert item.power is not None or item.reason
     three = found["dialogue/pass_hat_k", 3]
@@ -81,4 +86,4 @@ def test_the_command_prints_a_table_or_json(scenario: Path) -> None:
     assert table.returncode == 0, table.stderr
     assert "risk/high_risk_recall" in table.stdout and "half-way" in table.stdout
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-    assert len(json.loads(done.stdout)["rules"]) == 9
+    assert len(json.loads(done.stdout)["rules"]) == 11

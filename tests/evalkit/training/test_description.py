@@ -8,6 +8,7 @@ import pytest
 
 from evalkit.errors import InputError
 from evalkit.training.description import EvaluationDescription, describe, read_description, stale_code
+from tests.evalkit.fake_run import plan, random_evidence, write_run
 from tests.evalkit.training.fixtures import small_validation
 from tests.evalkit.training.table import TableBackend
 
@@ -62,7 +63,10 @@ def test_code_older_than_its_file(tmp_path, monkeypatch):
     [
         ("{", "broken JSON"),
         ("[]", "schema"),
-        ('{"schema": "evalkit.evaluation/1", "sourc": "x"}', "unexpected"),
+        ('{"schema": "evalkit.evaluation/1", "sourc": "x"}', "a.json: sourc: unknown key"),
+        ('{"schema": "evalkit.evaluation/1", "repeated": 5}', "a.json: repeated: .*valid (array|tuple)"),
+        ('{"schema": "evalkit.evaluation/1", "batch_difference": "x"}', "a.json: batch_difference: "),
+        ('{"schema": "evalkit.evaluation/1", "versions": {"numpy": 2}}', "a.json: versions.numpy: "),
     ],
 )
 def test_a_file_that_is_no_description_is_one_line(tmp_path, content, message):
@@ -71,3 +75,34 @@ def test_a_file_that_is_no_description_is_one_line(tmp_path, content, message):
         read_description(tmp_path / "a.json")
     with pytest.raises(InputError, match="can't be read"):
         read_description(tmp_path / "missing.json")
+
+
+@pytest.mark.parametrize("name", ["seed", "backend", "measurement", "candidate", "environment"])
+def test_a_plan_without_a_field_is_one_line(tmp_path, name):
+    folder = write_run(
+        tmp_path / "run",
+        [{"metric": "perplexity/token", "max": 100}],
+        random_evidence(1, texts=12, dialogues=0),
+        None,
+        {
+            "seed": 1,
+            "candidate": {**plan()["candidate"], "tokenizer_sha256": None},
+            "backend": {"precision": "fp32"},
+            "environment": {"versions": {"numpy": "1.26.4"}},
+        },
+    )
+    assert read_description(folder.path).versions == {"numpy": "1.26.4"}
+    content = json.loads(folder.plan.read_text())
+    del content[name]
+    folder.plan.write_text(json.dumps(content))
+    with pytest.raises(InputError, match=f"plan.json: {name}"):
+        read_description(folder.path)
+
+
+def test_a_run_of_a_served_model_has_the_precision_of_its_server(tmp_path):
+    served = {**plan()["candidate"], "tokenizer_sha256": None, "backend": {"precision": "unknown"}}
+    fields = {"seed": 1, "candidate": served, "backend": None, "environment": {"versions": {}}}
+    evidence = random_evidence(1, texts=12, dialogues=0)
+    rules = [{"metric": "perplexity/token", "max": 100}]
+    folder = write_run(tmp_path / "run", rules, evidence, None, fields)
+    assert read_description(folder.path).precision == "unknown"
