@@ -21,11 +21,21 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
     A command returns None (0) or an exit code. Errors of the user's making are one line on stderr; a traceback
     appears only for a fault of ours, exit code 70.
     """
-    code = int(ExitCode.OK)
+    stdout = sys.stdout
     try:
         result = group.main(args=None if argv is None else list(argv), standalone_mode=False)
         code = int(result) if isinstance(result, int) else int(ExitCode.OK)
-        sys.stdout.flush()
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _silence_stdout()  # the command is done: its code stands, whether or not anybody read the rest
+    except SystemExit:
+        # Of a reader of our output (head, less) that goes away in the middle click makes 1, our code for FAIL, and puts
+        # something else in stdout's place. It isn't 0 either, which would say PASS of a verdict that nobody got to see.
+        if sys.stdout is stdout:
+            raise
+        _silence_stdout()
+        code = int(ExitCode.INCOMPLETE)
     except EvalkitError as error:
         code = _report(str(error), int(error.exit_code))
     except click.exceptions.Exit as error:
@@ -39,9 +49,9 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         code = _report("interrupted; what was finished is kept", int(ExitCode.INCOMPLETE))
     except BrokenPipeError:
-        # The reader of our output (head, less) went away: not an error, but Python would complain at exit. What the
-        # command has decided stands.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # A command that has no outcome of its own (a conversation) ends so when its reader goes away: not an error.
+        _silence_stdout()
+        code = int(ExitCode.OK)
     except OSError as error:
         # The machine said no: a path that can't be made, no permission, no space.
         where = f"{error.filename}: " if error.filename else ""
@@ -56,6 +66,11 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
             "this is a fault of evalkit; please report it with the lines above", int(ExitCode.FAULT)
         )
     sys.exit(code)
+
+
+def _silence_stdout() -> None:
+    """What is left in the buffer goes nowhere; Python would complain about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _report(message: str, code: int) -> int:

@@ -148,8 +148,13 @@ class PrometheusMetrics:
         """Follow a turn."""
         return _PrometheusTurn(self)
 
-    def turn_ended(self, reply: TurnReply) -> None:
-        """Count an answered turn."""
+    def turn_ended(self, reply: TurnReply, after_first_ns: int) -> None:
+        """Count an answered turn.
+
+        Args:
+            reply: the answer.
+            after_first_ns: from its first piece to the last one with a token; 0 where all came at once.
+        """
         usage, timings = reply.usage, reply.timings
         self._success.labels(reply.finish_reason.value).inc()
         self._e2e.observe(timings.total_ns / 1e9)
@@ -170,8 +175,9 @@ class PrometheusMetrics:
         # A served model may tell none of these: what is unknown isn't counted.
         if usage.generated_tokens is not None:
             self._generated_tokens.inc(usage.generated_tokens)
-            if usage.generated_tokens > 1:
-                self._per_token.observe(timings.decode_ns / 1e9 / (usage.generated_tokens - 1))
+            if usage.generated_tokens > 1 and after_first_ns > 0:
+                # What the reader waits, as everywhere; decode_ns is only the turn's share of the steps it was in.
+                self._per_token.observe(after_first_ns / 1e9 / (usage.generated_tokens - 1))
         if usage.prompt_tokens is not None:
             self._prompt_tokens.inc(usage.prompt_tokens)
             if usage.reused_tokens is not None:
@@ -183,7 +189,7 @@ class _PrometheusTurn:
     def __init__(self, metrics: PrometheusMetrics) -> None:
         self._metrics = metrics
         self._last_ns = time.perf_counter_ns()
-        self._begun = False
+        self._first_ns: int | None = None
 
     def piece(self, piece: TurnPiece) -> None:
         if piece.repeated:
@@ -192,15 +198,16 @@ class _PrometheusTurn:
             now_ns = time.perf_counter_ns()
             waited_s = (now_ns - self._last_ns) / 1e9
             tokens = max(1, len(piece.token_ids))
-            if not self._begun:
+            if self._first_ns is None:
                 self._metrics.first_token.observe(waited_s)
-                tokens, waited_s = tokens - 1, 0.0
+                tokens, waited_s, self._first_ns = tokens - 1, 0.0, now_ns
             # Tokens that came together share the time since the piece before.
             for _ in range(tokens):
                 self._metrics.inter_token.observe(waited_s / tokens)
-            self._begun, self._last_ns = True, now_ns
+            self._last_ns = now_ns
         if piece.reply is not None:
-            self._metrics.turn_ended(piece.reply)
+            began_ns = self._last_ns if self._first_ns is None else self._first_ns
+            self._metrics.turn_ended(piece.reply, self._last_ns - began_ns)
 
 
 class _GaugeCollector:

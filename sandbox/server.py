@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2_grpc
 
+from evalkit.errors import InputError
 from evalkit.wire import sandbox_pb2_grpc
 from sandbox.admission import Admission
 from sandbox.business.flow import BatchedFlow, BusinessFlow
@@ -200,8 +201,14 @@ class _Server:
         }
         if self._served.declared_model:
             ready["declared_model"] = self._served.declared_model
-        sys.stdout.write(json.dumps(ready) + "\n")
-        sys.stdout.flush()
+        try:
+            sys.stdout.write(json.dumps(ready) + "\n")
+            sys.stdout.flush()
+        except OSError as error:
+            raise InputError(
+                f"standard output: the line with the address can't be written ({error.strerror}); "
+                "give it a reader that stays, or a file"
+            ) from None
 
     def _in_background(self, work: "asyncio._CoroutineLike[None]") -> None:
         self._stack.callback(asyncio.create_task(work).cancel)

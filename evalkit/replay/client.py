@@ -1,5 +1,6 @@
 """The sandbox as replay and `sandbox chat` see it: a typed gRPC client with a deadline on every call."""
 
+import math
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -7,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from evalkit.errors import InputError
 from evalkit.replay.access import Access
 from evalkit.replay.channel import MAX_MESSAGE_BYTES, open_channel, unreachable
 from evalkit.replay.faults import FaultDetails, FieldViolation, SandboxError, called, fault_of
@@ -213,7 +215,7 @@ class SandboxClient:
             turn_id: idempotency key, the same for every attempt; without one there is only one attempt.
             user_text: what the user says.
             sampling: how to generate.
-            timeout_s: deadline of each attempt.
+            timeout_s: deadline of each attempt, finite.
             planned_ns: `time.perf_counter_ns()` at which the turn was due; every time is measured from there,
                 waiting and repeats included. Default: now.
 
@@ -279,6 +281,8 @@ class SandboxClient:
         start_ns: int,
     ) -> TurnStream:
         check_text(session_id=session_id, turn_id=turn_id, user_text=user_text)
+        if not math.isfinite(timeout_s):  # gRPC would take it for a deadline that has passed
+            raise InputError(f"timeout_s: {timeout_s} is no finite number; give seconds")
         request = pb.TurnRequest(
             session_id=session_id,
             turn_id=turn_id,

@@ -145,6 +145,8 @@ def sampling_to_wire(sampling: Sampling) -> pb.Sampling:
         value = getattr(sampling, name)
         if not 0 <= value <= most:
             raise InputError(f"sampling.{name}: {value} is out of range; use 0..{most}")
+    if isinstance(sampling.stop, str):  # its letters would be taken one by one, and each end the reply
+        raise InputError("sampling.stop: is one text; give a tuple of texts")
     for stop in sampling.stop:
         check_text(**{"sampling.stop": stop})
     return pb.Sampling(

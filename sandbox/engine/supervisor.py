@@ -10,13 +10,14 @@ import enum
 import itertools
 import logging
 import os
+import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from evalkit.errors import EvalkitError, InputError
+from evalkit.errors import EvalkitError, IncompleteError, InputError
 from sandbox.domain import FinishReason
 from sandbox.engine import child
 from sandbox.engine.heartbeat import Heartbeat
@@ -122,7 +123,8 @@ class EngineSupervisor:
 
         Raises:
             InputError: the engine refuses the bundle.
-            EvalkitError: the engine died while loading.
+            IncompleteError: it was killed while loading.
+            EvalkitError: it died of itself while loading.
         """
         started_s = time.monotonic()
         process = await self._launch()
@@ -254,6 +256,11 @@ class EngineSupervisor:
             raise
         if message is None:
             code = await process.wait()
+            if code == -signal.SIGKILL:  # by the system or a person: no line of its own says why
+                raise IncompleteError(
+                    "the engine process was killed while loading (signal 9), as the system does for want of memory; give a"
+                    " smaller --kv-mib or more memory, and start it again"
+                )
             raise EvalkitError(
                 f"the engine process ended while loading ({child.exit_text(code)}); its last lines say why"
             )

@@ -259,21 +259,3 @@ def test_a_progress_bar_where_stderr_is_a_terminal(folder: Path, tiny_bundle: Pa
     process.stdout.close()
     assert process.wait() == 0
     assert b"candidate: scoring" in shown and b"2/2" in shown
-
-
-@pytest.mark.parametrize("code", [1, 3])
-def test_a_reader_that_went_away_turns_no_verdict_into_a_pass(code: int) -> None:
-    program = (
-        "import sys, click; from evalkit.console import run; "
-        f"run(click.Command('judge', callback=lambda: (sys.stdout.write('FAIL'), {code})[1]), [])"
-    )
-    read, write = os.pipe()
-    os.close(read)
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False
-        )
-    finally:
-        os.close(write)
-    # click itself leaves with 1 where it meets the broken pipe first.
-    assert done.returncode in (1, code) and done.stderr == b""

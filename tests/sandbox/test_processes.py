@@ -1,5 +1,6 @@
 """The server and its engine as processes: faults, drains, and how they end."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from tests.sandbox.processes import (
     NOT_SERVING,
     SERVING,
     SandboxProcess,
+    engine_pids,
     eventually,
     freeze,
     is_alive,
@@ -65,6 +67,30 @@ def test_a_turn_that_waits_for_the_engine_keeps_its_deadline(server: SandboxProc
     late = server.stream(session, "hello", timeout=0.2)
     assert status_of(lambda: list(late)) is grpc.StatusCode.DEADLINE_EXCEEDED
     assert eventually(lambda: server.status() == SERVING)
+
+
+def test_a_ready_line_that_nobody_can_read_ends_the_server_with_exit_code_2(tiny_bundle: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "sandbox", "serve", str(tiny_bundle)]
+    try:
+        done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120)
+    finally:
+        os.close(writer)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: standard output: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_engine_killed_while_it_loads_is_no_fault_of_ours(tiny_bundle: Path) -> None:
+    command = [sys.executable, "-m", "sandbox", "serve", str(tiny_bundle)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert eventually(lambda: bool(engine_pids(server.pid)))
+        kill(engine_pids(server.pid)[0])
+        printed, told = server.communicate(timeout=60)
+    assert (server.returncode, printed) == (4, "")
+    assert told.count("\n") == 1
+    assert "--kv-mib" in told
 
 
 def test_sigterm_lets_the_running_turn_finish(tiny_bundle: Path, tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def test_timings_add_up(server: SandboxProcess) -> None:
 
 
 def test_the_context_is_carried_and_its_prefix_reused(server: SandboxProcess) -> None:
-    session = server.open(system_text="be kind to my account and to my card, " * 2)
+    # Like no other system text of these tests: whoever else has it open would have computed its first blocks.
+    session = server.open(system_text="holds 50 euro, my account and my card, " * 2)
     first = server.turn(session, "hello")
     second = server.turn(session, "my card is lost")
     assert (first.turn_index, second.turn_index) == (0, 1)

@@ -1,7 +1,8 @@
 """The gRPC client: domain types at the edge, retries only where safe, times from the planned start."""
 
+import math
 import time
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -113,14 +114,23 @@ def test_a_session_id_that_others_hold_is_refused() -> None:
         ({"sampling": Sampling(8, seed=2**64)}, "sampling.seed"),
         ({"sampling": Sampling(8, top_k=-1)}, "sampling.top_k"),
         ({"sampling": Sampling(8, stop=("\udcff",))}, "sampling.stop: isn't valid Unicode"),
+        ({"sampling": Sampling(8, stop=cast(Any, "END"))}, "sampling.stop: is one text"),
+        ({"timeout_s": math.inf}, "timeout_s: inf is no finite number"),
+        ({"timeout_s": math.nan}, "timeout_s: nan is no finite number"),
     ],
 )
 def test_what_cannot_be_sent_is_named(fields: dict[str, Any], message: str) -> None:
-    turn = {"session_id": "s", "turn_id": "t", "user_text": "hi", "sampling": SAMPLING} | fields
+    turn = {
+        "session_id": "s",
+        "turn_id": "t",
+        "user_text": "hi",
+        "sampling": SAMPLING,
+        "timeout_s": 1,
+    } | fields
     with SandboxClient("127.0.0.1:1") as client:
         for say in (client.turn, client.stream_turn):
             with pytest.raises(InputError, match=message):
-                say(**turn, timeout_s=1)
+                say(**turn)
 
 
 def test_a_session_whose_texts_cannot_be_sent_is_named() -> None:

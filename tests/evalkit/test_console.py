@@ -1,0 +1,44 @@
+"""The exit code of a command whose output nobody reads to the end."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = """
+import sys, click
+from evalkit.console import run
+@click.command()
+def verdict():
+    {body}
+    return {code}
+run(verdict, [])
+"""
+
+
+def unread(body: str, code: int) -> "subprocess.CompletedProcess[str]":
+    """Run a command whose standard output has lost its reader."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        return subprocess.run(
+            [sys.executable, "-c", COMMAND.format(body=body, code=code)],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+        )
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("code", [0, 1, 3])
+def test_the_outcome_of_a_command_that_is_done_stands_though_nobody_reads_it(code: int) -> None:
+    done = unread("sys.stdout = open(1, 'w', closefd=False); sys.stdout.write('FAIL')", code)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
+def test_a_reader_that_goes_away_in_the_middle_makes_neither_pass_nor_fail() -> None:
+    done = unread("click.echo('verdict')", 0)
+    assert (done.returncode, done.stderr) == (4, "")
