@@ -234,7 +234,6 @@ def test_the_result_cache_is_shown_and_cleared(folder: Path, tiny_bundle: Path, 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_a_progress_bar_where_stderr_is_a_terminal(folder: Path, tiny_bundle: Path) -> None:
-    import os
     import pty
 
     ours, theirs = pty.openpty()
