@@ -71,8 +71,9 @@ def read_text(path: Path) -> str:
     """Read a UTF-8 text file.
 
     Raises:
-        InputError: the file is missing, a folder, unreadable, or not UTF-8 text.
+        InputError: the file is missing, a folder, a named pipe, unreadable, or not UTF-8 text.
     """
+    refuse_named_pipe(path)
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -88,6 +89,16 @@ def read_text(path: Path) -> str:
         raise InputError(
             f"{path}:{line}: not UTF-8 text (byte {error.start}); convert the file to UTF-8"
         ) from None
+
+
+def refuse_named_pipe(path: Path) -> None:
+    """Refuse a pipe in a folder: nobody may ever write to it. What a shell connects (/dev/stdin, /dev/fd) is read.
+
+    Raises:
+        InputError: a named pipe.
+    """
+    if path.is_fifo() and path.resolve().parts[1:2] not in (("dev",), ("proc",)):
+        raise InputError(f"{path}: a pipe, a file is needed; save its content to a file")
 
 
 @contextmanager

@@ -19,7 +19,10 @@ _CARD = re.compile(r"(?<!\d)\d(?:[ -]?\d){12,18}(?!\d)")
 _RESIDENT = re.compile(r"(?<![0-9A-Za-z])\d{17}[0-9Xx](?![0-9A-Za-z])")
 _SOCIAL_SECURITY = re.compile(r"(?<![\d-])\d{3}-\d{2}-\d{4}(?![\d-])")
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}")
+# With its country's number the groups may be of any length, 1 digit (France) to 8; a slash after an area code is German.
 _PHONE = re.compile(
+    r"(?<![\w.,+])\+\d{1,3}(?:[ .-]?\(\d{1,5}\))?(?:[ .-]\d{1,8}){1,6}(?![\w]|[.,]\d)|"
+    r"(?<![\w.,+/])0\d{2,5} ?/ ?\d{5,9}(?![\w/]|[.,]\d)|"
     r"(?<![\w.,+])(?:\+\d{1,3}[ .-]?)?(?:\(\d{1,5}\)[ .-]?)?\d{2,5}(?:[ .-]\d{2,5}){1,4}(?![\w]|[.,]\d)|"
     r"(?<![\w.,])\+\d{7,15}(?!\w)|(?<!\d)1[3-9]\d{9}(?!\d)"
 )

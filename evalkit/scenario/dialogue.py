@@ -61,7 +61,7 @@ class Expectation(_Strict):
     forbidden: list[NonEmpty] = []
     slots: dict[NonEmpty, FactValue] = {}
     recalls: list[FactName] = []
-    max_ms: float | None = Field(default=None, gt=0)
+    max_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
 def _as_list(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """Who speaks in a dialogue: a script (the default), a rule-driven user, a recorded one, or a served model."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,6 +24,8 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+_PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 NonEmpty = Annotated[str, Field(min_length=1, pattern=r"\S")]
 FactName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -81,6 +84,11 @@ class RuleUser(Strict):
     def _together(self) -> "RuleUser":
         if bool(self.corrects) != (self.correction is not None):
             raise ValueError("corrects and correction go together")
+        unknown = sorted(set(_PLACE.findall(self.correction or "")) - {"fact", "value"})
+        if unknown:
+            raise ValueError(
+                f"correction: unknown {{{unknown[0]}}}; only {{fact}} and {{value}} are filled in"
+            )
         return self
 
 

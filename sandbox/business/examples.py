@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from evalkit.errors import InputError
 from evalkit.files import read_text
-from sandbox.business.features import RatedTurn
+from sandbox.business.features import RatedTurn, normalise
 from sandbox.business.satisfaction import RATINGS
 
 ItemT = TypeVar("ItemT")
@@ -27,7 +27,7 @@ def read_intent_examples(path: Path) -> list[Example[str]]:
     """
     rows = _rows(path, required=("text", "intent"), optional=("locale",))
     examples = [(_filled(where, row, "text"), _filled(where, row, "intent").strip()) for where, row in rows]
-    return _enough(path, examples, "intent")
+    return _enough(path, examples, "intent", normalise)
 
 
 def read_satisfaction_examples(path: Path) -> list[Example[RatedTurn]]:
@@ -49,7 +49,7 @@ def read_satisfaction_examples(path: Path) -> list[Example[RatedTurn]]:
             failed_turns=_whole_number(where, row, "failed_turns"),
         )
         examples.append((turn, str(rating)))
-    return _enough(path, examples, "satisfaction")
+    return _enough(path, examples, "satisfaction", lambda turn: turn)
 
 
 def _rows(
@@ -109,12 +109,15 @@ def _whole_number(where: str, row: dict[str, str], name: str) -> int:
     return int(value)
 
 
-def _enough(path: Path, examples: list[Example[ItemT]], what: str) -> list[Example[ItemT]]:
+def _enough(
+    path: Path, examples: list[Example[ItemT]], what: str, key: Callable[[ItemT], object]
+) -> list[Example[ItemT]]:
+    # Counted as they are trained on (`key`): texts that differ by a number alone are copies of each other.
     if not examples:
         raise InputError(
             f"{path}: has no examples; at least {MIN_EXAMPLES} for each of two labels are needed"
         )
-    counts = Counter(label for _, label in distinct(examples, lambda item: item))
+    counts = Counter(label for _, label in distinct(examples, key))
     if len(counts) < 2:
         raise InputError(
             f"{path}: {what}: all examples have the same label {next(iter(counts))!r}; at least two are needed"
@@ -123,6 +126,7 @@ def _enough(path: Path, examples: list[Example[ItemT]], what: str) -> list[Examp
     if count < MIN_EXAMPLES:
         raise InputError(
             f"{path}: {what}: {label!r} has {count} different examples; at least {MIN_EXAMPLES} are needed"
+            f"{' (numbers and capitals make no difference)' if what == 'intent' else ''}"
         )
     return examples
 

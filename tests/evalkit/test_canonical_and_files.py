@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -60,3 +61,17 @@ def test_text_that_is_not_utf8_is_named_by_line(tmp_path: Path) -> None:
     path.write_bytes(b"good\nbad \xff\n")
     with pytest.raises(InputError, match=r"text:2: not UTF-8"):
         read_text(path)
+
+
+def test_a_named_pipe_is_refused_and_a_shells_pipe_is_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="pipe: a pipe, a file is needed"):
+        read_text(pipe)
+    reader, writer = os.pipe()
+    os.write(writer, b"text")
+    os.close(writer)
+    try:
+        assert read_text(Path(f"/dev/fd/{reader}")) == "text"
+    finally:
+        os.close(reader)

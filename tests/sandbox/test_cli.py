@@ -53,6 +53,10 @@ def test_fit_writes_the_artefact_and_its_card(flow_folder: Path, tmp_path: Path)
             "text,intent\nx,b\n" + "".join(f"hello {'x' * n},a\n" for n in range(9)),
             "'b' has 1 different examples",
         ),
+        (
+            "text,intent\n" + "".join(f"Hello {n},a\nbye {n},b\n" for n in range(9)),
+            "'a' has 1 different examples; at least 5 are needed (numbers and capitals make no difference)",
+        ),
         ("text,intent\n\x00,a\n", "binary"),
     ],
 )

@@ -80,7 +80,9 @@ def _changed(plan: MemoryFile, changes: tuple[str, ...]) -> MemoryFile:
         problem = max(error.errors(include_url=False), key=lambda item: len(item["loc"]))
         # Names of the alternatives of a union are no fields.
         where = ".".join(str(part) for part in problem["loc"] if not str(part)[:1].isupper())
-        raise InputError(f"--set: {where}: {problem['msg'].removeprefix('Value error, ')}") from None
+        unknown = problem["type"] == "extra_forbidden"
+        said = "unknown key; correct its name" if unknown else problem["msg"].removeprefix("Value error, ")
+        raise InputError(f"--set: {where}: {said}") from None
 
 
 def training_plan(config: TrainConfig, spec: ModelSpec) -> MemoryFile:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from evalkit.errors import InputError
+from evalkit.files import refuse_named_pipe
 from evalkit.scenario.expectations import states
 from evalkit.scenario.importers.drafts import Draft, Facts, Skipped, Unchecked, has_braces, template
 
@@ -54,6 +55,7 @@ def read_crosswoz(source: Path) -> Iterator[Draft | Skipped]:
 
 @contextmanager
 def _opened(source: Path) -> Iterator[TextIO]:
+    refuse_named_pipe(source)
     if not zipfile.is_zipfile(source):
         with source.open(encoding="utf-8") as stream:
             yield stream

@@ -21,6 +21,8 @@ RULES = MaskRules(("Anna", "Anna Maria", "王丽"), {"customer": Pattern(r"CU-\d
         ("身份证11010519491231002X，谢谢", ["resident_id"]),
         ("my SSN is 078-05-1120", ["social_security"]),
         ("call +44 20 7946 0018 or (206) 555-0293", ["phone", "phone"]),
+        ("+49 170 1234567, +33 1 23 45 67 89, 0170/1234567", ["phone"] * 3),
+        ("ratio 050/1000, up +10 from 200, +1.5 points", []),
         ("手机13912345678", ["phone"]),
         ("account 123456789", ["number"]),
         ("Anna Maria and Anna, not Annabel", ["name", "name"]),

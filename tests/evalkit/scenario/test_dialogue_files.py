@@ -161,3 +161,9 @@ def test_files_that_are_no_yaml_mapping(tmp_path: Path, content: bytes, problem:
     path.write_bytes(content)
     with pytest.raises(InputError, match=problem):
         read_dialogues([path])
+
+
+def test_a_time_limit_without_an_end_is_refused(tmp_path: Path) -> None:
+    text = DESIGN_EXAMPLE.replace("max_ms: 2000", "max_ms: .inf")
+    with pytest.raises(InputError, match=r"d.yaml:9: turns.0.expect.max_ms: .*finite"):
+        read_dialogue_file(write(tmp_path, text))

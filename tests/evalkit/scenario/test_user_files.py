@@ -49,6 +49,10 @@ def test_a_recorded_session_of_another_length_is_refused(tmp_path: Path) -> None
     [
         ({"kind": "rules", "corrects": ["name"], "correction": "No."}, "user.corrects.0: 'name' must stand"),
         (
+            {"kind": "rules", "corrects": ["name"], "correction": "No, the {fct} is {value}."},
+            r"correction: unknown \{fct\}; only \{fact\} and \{value\} are filled in",
+        ),
+        (
             {"kind": "rules", "changes_mind": [{"turn": 2, "fact": "amount", "to": [1], "say": "New."}]},
             r"user.changes_mind.0.say: must state the new value, \{amount\}",
         ),

@@ -118,6 +118,7 @@ def test_a_name_cannot_write_into_the_page(trainer, plan, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (("--set", "training.strategi=3"), "--set: training.strategi: unknown key; correct its name"),
         (("--set", "training.strategy.model=3"), "heads 28 isn't a multiple of model 3"),
         (("--dry-run", "none.log"), "none.log"),
         (("--dry-run", "7=none.log"), "stages 0 to 1"),
