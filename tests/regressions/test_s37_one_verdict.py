@@ -20,7 +20,7 @@ RULES: list[dict[str, Any]] = [
     {"metric": "dialogue/pass_hat_k", "k": 1, "min": 0.1},
     {"metric": "dialogue/pass_hat_k", "k": 2, "min": 0.9},
     {"metric": "dialogue/expectation/never", "min": 0.8},
-    {"metric": "dialogue/expectation/contains", "max": 0.9},
+    {"metric": "dialogue/expectation/contains", "min": 0.9},
     {"metric": "dialogue/expectation/intent", "min": 0.5},
     {"metric": "dialogue/handover_rate", "max": 0.4},
     {"metric": "dialogue/satisfaction", "min": 1.0, "severity": "warn"},
