@@ -151,7 +151,8 @@ def test_values_that_a_field_can_take_stay(name, choices):
 
 @pytest.mark.slow
 def test_a_search_killed_by_9_goes_on_and_keeps_what_was_done(tmp_path):
-    write_config(tmp_path / "data", 12)
+    # Long enough to measure a speed whatever batch size the sampler takes: a larger one has fewer steps.
+    write_config(tmp_path / "data", 48)
     (tmp_path / "space.yaml").write_text(SPACE.format(trials=3))
     out = tmp_path / "out"
     command = [
