@@ -10,9 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from evalkit.scenario.patterns import Pattern
-from evalkit.scenario.user_schema import FactName, FactValue, NonEmpty, User
-
-_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+from evalkit.scenario.user_schema import PLACEHOLDER, FactName, FactValue, NonEmpty, User
 
 
 class _Strict(BaseModel):
@@ -149,7 +147,7 @@ class Dialogue(_Strict):
 
     def fill(self, template: str, turn: int | None = None) -> str:
         """`template` with the facts' values, in force in `turn` (None: at the end), in place of `{fact}`."""
-        return _PLACEHOLDER.sub(lambda match: self.fact(match[1], turn), template)
+        return PLACEHOLDER.sub(lambda match: self.fact(match[1], turn), template)
 
     def fill_pattern(self, pattern: str, turn: int | None = None) -> Pattern:
         """The regular expression `pattern`, in which `{fact}` stands for the fact's value, literally.
@@ -157,7 +155,7 @@ class Dialogue(_Strict):
         Raises:
             BrokenPatternError: it isn't a regular expression.
         """
-        return Pattern(_PLACEHOLDER.sub(lambda match: re.escape(self.fact(match[1], turn)), pattern))
+        return Pattern(PLACEHOLDER.sub(lambda match: re.escape(self.fact(match[1], turn)), pattern))
 
     def stated_before(self, fact: str, turn_index: int) -> int | None:
         """Index of the last turn up to `turn_index` in which the user states `fact`, or None."""
@@ -196,4 +194,4 @@ def value_text(value: str | int | float) -> str:
 
 def placeholders(template: str) -> frozenset[str]:
     """Names of the facts that `template` uses."""
-    return frozenset(_PLACEHOLDER.findall(template))
+    return frozenset(PLACEHOLDER.findall(template))

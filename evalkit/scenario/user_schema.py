@@ -25,7 +25,8 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-_PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+# `{fact}` in a text stands for the value of that fact.
+PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 NonEmpty = Annotated[str, Field(min_length=1, pattern=r"\S")]
 FactName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -84,7 +85,7 @@ class RuleUser(Strict):
     def _together(self) -> "RuleUser":
         if bool(self.corrects) != (self.correction is not None):
             raise ValueError("corrects and correction go together")
-        unknown = sorted(set(_PLACE.findall(self.correction or "")) - {"fact", "value"})
+        unknown = sorted(set(PLACEHOLDER.findall(self.correction or "")) - {"fact", "value"})
         if unknown:
             raise ValueError(
                 f"correction: unknown {{{unknown[0]}}}; only {{fact}} and {{value}} are filled in"

@@ -10,8 +10,7 @@ from typing import Any
 
 from evalkit.errors import InputError
 from evalkit.files import read_text
-
-_BRACES = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
+from evalkit.scenario.user_schema import PLACEHOLDER
 
 
 class Unchecked(Counter[str]):
@@ -97,7 +96,7 @@ def template(text: str, spans: list[tuple[int, int, str]]) -> str:
 
 def has_braces(*texts: str) -> bool:
     """Whether a text of the source holds something that a dialogue file would read as a fact."""
-    return any(_BRACES.search(text) for text in texts)
+    return any(PLACEHOLDER.search(text) for text in texts)
 
 
 def fact_name(text: str) -> str:
