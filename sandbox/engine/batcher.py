@@ -214,9 +214,10 @@ class Batcher:
         started_ns = time.perf_counter_ns()
         tokens, lengths = np.zeros(len(self._table), np.int32), np.zeros(len(self._table), np.int32)
         wanted = []
+        stepping = set(answering)
         for row, turn in enumerate(self._table):
             lengths[row] = turn.computed
-            if turn.phase is Phase.DECODE and turn in answering:
+            if turn in stepping:
                 wanted.append(row)
                 tokens[row] = turn.ids[-1]
         logits = self._model.decode(self._table.rows, wanted, tokens, lengths)

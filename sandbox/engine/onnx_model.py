@@ -67,8 +67,9 @@ class FusedModel:
         self._batch_rows = (*(size for size in BATCH_ROWS if size < max_rows), max_rows)
         self._logits = np.empty((max_rows, spec.vocab_size), np.float32)  # of every step
         self._one_by_one = False
-        self._steps: dict[tuple[int, int, int], _DecodeStep] = {}
         self._bound: KvRows | None = None
+        self._prefills: dict[tuple[int, int], _Call] = {}
+        self._steps: dict[tuple[int, int, int], _DecodeStep] = {}
 
     def prefill(self, rows: KvRows, row: int, ids: Sequence[int], start: int) -> Float32:
         """See `StepModel`."""
@@ -80,7 +81,7 @@ class FusedModel:
         tokens[0, :new] = ids
         positions = np.minimum(np.arange(start, start + width, dtype=np.int32), self._spec.max_length - 1)
         logits = np.empty((1, self.vocab_size), np.float32)
-        call = _Call(self._session, rows, row, 1)
+        call = self._prefill_of(rows, row)
         call.input("token_ids", tokens)
         call.input("positions", positions[None])
         call.input("last_index", np.array([new - 1], np.int32))
@@ -101,10 +102,22 @@ class FusedModel:
         logits = self._step(rows, 0, size).run(ids, lengths)
         return logits[:used] if len(wanted) == used else logits[wanted]
 
-    def _step(self, rows: KvRows, first: int, size: int) -> "_DecodeStep":
+    def _prefill_of(self, rows: KvRows, row: int) -> "_Call":
+        self._bind(rows)
+        key = (row, rows.room)
+        if key not in self._prefills:
+            self._prefills[key] = _Call(self._session, rows, row, 1)
+        return self._prefills[key]
+
+    def _bind(self, rows: KvRows | None) -> None:
+        """Forget the calls on other rows."""
         if self._bound is not rows:
+            self._prefills.clear()
             self._steps.clear()
             self._bound = rows
+
+    def _step(self, rows: KvRows, first: int, size: int) -> "_DecodeStep":
+        self._bind(rows)
         key = (first, size, rows.room)
         if key not in self._steps:
             self._steps[key] = _DecodeStep(self._session, rows, first, self._logits[:size])
@@ -132,8 +145,7 @@ class FusedModel:
         tokens, lengths = np.full(count, ids[0], np.int32), np.full(count, length, np.int32)
         lengths[1:-1] = 1
         beside = self.decode(rows, list(range(count)), tokens, lengths)
-        self._steps.clear()
-        self._bound = None
+        self._bind(None)
         return (
             same
             and np.array_equal(found[0], found[-1])
@@ -153,7 +165,7 @@ class _Call:
     def __init__(self, session: Any, rows: KvRows, first: int, count: int) -> None:
         self._session = session
         self._binding = session.io_binding()
-        self._arrays: list[Any] = []  # what is bound must live as long as the binding
+        self._arrays: dict[str, Any] = {}  # what is bound must live as long as it is
         layers = [(layer, kind) for layer in range(rows.shape.layers) for kind in ("key", "value")]
         for (layer, kind), part in zip(layers, rows.parts, strict=True):
             used = part[first : first + count]
@@ -161,13 +173,13 @@ class _Call:
             self.output(f"present_{kind}_{layer}", used)
 
     def input(self, name: str, array: Any) -> None:
-        """Bind a contiguous array; its memory is read at each run."""
-        self._arrays.append(array)
+        """Bind a contiguous array, instead of what was bound before; its memory is read at each run."""
+        self._arrays[name] = array
         self._binding.bind_input(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
 
     def output(self, name: str, array: Any) -> None:
-        """Bind a contiguous array that each run writes."""
-        self._arrays.append(array)
+        """The same with one that each run writes."""
+        self._arrays[name] = array
         self._binding.bind_output(name, "cpu", 0, array.dtype.type, array.shape, array.ctypes.data)
 
     def run(self) -> None:

@@ -54,6 +54,8 @@ class StopMatcher:
 
     def feed(self, text: str) -> tuple[str, bool]:
         """Text that may be shown, and whether a stop string was met (it and what follows it are swallowed)."""
+        if not self._stops:
+            return text, False
         text = self._held + text
         found = [position for stop in self._stops if (position := text.find(stop)) >= 0]
         if found:
