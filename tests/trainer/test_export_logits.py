@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
-import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from scipy.special import log_softmax
 
@@ -49,7 +49,7 @@ def test_log_softmax_of_the_kept_logits_is_what_was_scored(bundle, data, tmp_pat
     done = evalkit("score", *words, "--window", window, "--tokens", "--logits")
     assert done.returncode == 0, done.stderr
     folder = RunFolder(tmp_path / "run")
-    tokens, logits = (pd.read_parquet(path("candidate")) for path in (folder.tokens, folder.logits))
+    tokens, logits = (pq.read_table(path("candidate")).to_pandas() for path in (folder.tokens, folder.logits))
     assert list(logits.columns) == ["sample_id", "index", "token_id", "logits"]
     for column in ("sample_id", "index", "token_id"):
         assert (logits[column] == tokens[column]).all(), column
