@@ -18,6 +18,7 @@ from evalkit.runs.seal import seal_digest
 from evalkit.runs.verify import verify
 from evalkit.scenario.loader import load_scenario
 from evalkit.scenario.slices import check_slices
+from evalkit.scenario.trials import check_k
 from evalkit.yaml_source import YamlSource
 
 EMPTY = "none"
@@ -66,6 +67,7 @@ def bind_alias(name: str, policy_file: Path, scenario_file: Path) -> AuditEntry:
         policy = load_policy(policy_file, scenario.additions.declared.specs)
         source = scenario.source or YamlSource(scenario_file)
         check_slices(scenario.scenario, source, policy, policy_file, scenario.text_data, scenario.dialogues)
+        check_k(scenario.scenario, source, policy, policy_file, scenario.dialogues)
     else:
         found = load_scenario(policy_file).policy
         if found is None:

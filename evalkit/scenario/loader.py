@@ -20,6 +20,7 @@ from evalkit.scenario.model_schema import AliasRef, BaselineRef, BundleRef, Endp
 from evalkit.scenario.resample import LoadedResample, read_resample
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
 from evalkit.scenario.slices import check_slices
+from evalkit.scenario.trials import check_k
 from evalkit.scenario.user_schema import ModelUser
 from evalkit.yaml_source import FieldPath, YamlSource
 
@@ -134,6 +135,7 @@ def load_scenario(path: Path) -> LoadedScenario:
     _refuse_blocking_on_model_users(dialogues, policy, path)
     text_data = None if text is None else reader.file(("text", "data"), text.data)
     check_slices(scenario, source, policy, policy_path, text_data, dialogues)
+    check_k(scenario, source, policy, policy_path, dialogues)
     return LoadedScenario(
         scenario=scenario,
         source=source,

@@ -2,7 +2,7 @@
 
 from evalkit.metrics.context import DialogueSetup
 from evalkit.scenario.loader import LoadedScenario
-from evalkit.scenario.variation import varies
+from evalkit.scenario.variation import different_trials, varies
 
 
 def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
@@ -11,6 +11,10 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
     if spec is None:
         return None
     dialogues = [item.dialogue for item in loaded.dialogues]
+    different = {
+        dialogue.id: different_trials(dialogue, spec.variation, spec.temperature, spec.trials)
+        for dialogue in dialogues
+    }
     unvaried = [
         dialogue.id for dialogue in dialogues if not varies(dialogue, spec.variation, spec.temperature)
     ]
@@ -27,6 +31,7 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
         first_token_ms=spec.budget_ms.first_token,
         turn_overhead_ms=spec.budget_ms.turn_overhead,
         unvaried=tuple(unvaried),
+        repeated={name: number for name, number in different.items() if 1 < number < spec.trials},
         tags={dialogue.id: list(dialogue.tags) for dialogue in dialogues},
         satisfaction_error=float(error) if isinstance(error, int | float) else None,
         satisfaction_data=data if isinstance(data, str) else None,
