@@ -255,7 +255,7 @@ def _ledger(check: LedgerCheck) -> str:
 def _check(kind: str, want: object, got: object, passed: bool) -> str:
     text = f"{kind} {_brief(want)}"
     # For a text expectation `got` is the reply, which stands right above.
-    shows_got = not passed and kind in ("intent", "handover", "max_ms", "slots")
+    shows_got = not passed and kind in ("intent", "handover", "max_ms", "slots", "prompt_tokens")
     return f"{text}, got {_brief(got)}" if shows_got else text
 
 
