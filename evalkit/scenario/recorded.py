@@ -6,6 +6,7 @@ from pathlib import Path
 import orjson
 
 from evalkit.errors import InputError
+from evalkit.files import read_text, refuse_streams
 from evalkit.scenario.dialogue import Dialogue, value_text
 from evalkit.scenario.user_schema import RecordedUser
 
@@ -43,14 +44,10 @@ def _as_template(text: str, values: dict[str, str]) -> str:
 
 
 def _session(path: Path, session: str) -> list[str]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror or 'unreadable'}; give JSON lines with session and user_text"
-        ) from None
+    refuse_streams(path)  # its digest is taken in a reading of its own
     said = []
-    for number, line in enumerate(lines, start=1):
+    # `splitlines` would also break at characters that may stand in a JSON text (U+2028).
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:

@@ -1,6 +1,7 @@
 """Users in dialogue files: recorded ones, rules that refer to nothing, variations that they bring."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,32 @@ def test_a_recorded_session_of_another_length_is_refused(tmp_path: Path) -> None
         recorded(tmp_path, SAID[:2])
 
 
+def test_a_recorded_file_is_a_file_that_can_be_read_again(tmp_path: Path) -> None:
+    user = {"kind": "recorded", "file": "pipe", "session": "s1"}
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(
+        InputError, match=r"d.yaml:\d+: user.file: .*pipe: a pipe or a device; a file is needed"
+    ):
+        read(tmp_path, user=user)
+    reader, writer = os.pipe()
+    os.write(writer, json.dumps({"session": "s1", "user_text": "hi"}).encode())
+    os.close(writer)
+    with pytest.raises(InputError, match=rf"user.file: /dev/fd/{reader}: a pipe or a device"):
+        read(tmp_path, user={**user, "file": f"/dev/fd/{reader}"})
+    os.close(reader)
+
+
+def test_a_recorded_text_keeps_its_line_separators_and_loses_a_byte_order_mark(tmp_path: Path) -> None:
+    said = ("Hi,\u2028Maria here.", *SAID[1:])
+    lines = [json.dumps({"session": "s1", "user_text": text}, ensure_ascii=False) for text in said]
+    (tmp_path / "log.jsonl").write_text("\r\n".join(lines), encoding="utf-8-sig")
+    talk = read(tmp_path, user={"kind": "recorded", "file": "log.jsonl", "session": "s1"})
+    assert tuple(user_texts(talk, 1, 0, ())) == said
+    (tmp_path / "log.jsonl").write_bytes(b'{"session": "s1", "user_text": "\xff"}')
+    with pytest.raises(InputError, match=r"log.jsonl:1: not UTF-8 text"):
+        read(tmp_path, user={"kind": "recorded", "file": "log.jsonl", "session": "s1"})
+
+
 @pytest.mark.parametrize(
     ("user", "message"),
     [
@@ -58,6 +85,8 @@ def test_a_recorded_session_of_another_length_is_refused(tmp_path: Path) -> None
         ),
         ({"kind": "rules", "answers": [{"asks": "(", "say": "x"}]}, "user.answers.0.asks: broken regular"),
         ({"kind": "rules", "answers": [{"asks": "a", "say": "{x}"}]}, "answers.0.say: unknown fact {x}"),
+        ({"kind": "rules", "gives_up_after": True}, r"user.gives_up_after: .* \(got true\)"),
+        ({"kind": "rules", "digresses": {"texts": ["x"], "share": "0.5"}}, "user.digresses.share: "),
         ({"kind": "ghost"}, "kind: rules, recorded or model is needed"),
         ({"kind": "model", "endpoint": "ftp://x", "model": "m", "declare": "d"}, "http://HOST/v1"),
     ],
