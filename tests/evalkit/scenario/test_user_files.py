@@ -38,6 +38,43 @@ def test_a_recorded_user_says_what_was_recorded_in_every_trial(tmp_path: Path) -
     assert talk.stated_before("name", 2) == 0 and talk.stated_before("amount", 2) == 1
 
 
+@pytest.mark.parametrize(
+    ("value", "said", "stated"),
+    [
+        ("李娜", "你好，我叫李娜。", True),
+        ("李娜", "我是李娜1", True),
+        ("250", "我要转250元", True),
+        ("250", "It is 1250.", False),
+        ("250", "It is 250.5 euros.", False),
+        ("250", "Send 250, please.", True),
+        ("Ann", "I am Anna.", False),
+        ("Ann", "I am Ann.", True),
+        ("#7", "Account #7", True),
+        ("Zoë", "Zoë here", True),
+    ],
+)
+def test_a_recorded_text_states_a_fact_where_its_value_stands_alone(
+    tmp_path: Path, value: str, said: str, stated: bool
+) -> None:
+    lines = [{"session": "s", "user_text": said}]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    user = {"kind": "recorded", "file": "log.jsonl", "session": "s"}
+    talk = read(tmp_path, facts={"fact": value}, turns=[{"user": "x", "gold": "y"}], user=user)
+    assert talk.stated_in(0) == ({"fact"} if stated else set())
+    assert user_texts(talk, 1, 0, ()) == [said]
+
+
+def test_a_recorded_user_who_changes_their_mind_is_heard_word_for_word(tmp_path: Path) -> None:
+    said = ["Send 250 euros.", "No, not 250, make it 300."]
+    (tmp_path / "log.jsonl").write_text(
+        "\n".join(json.dumps({"session": "s", "user_text": one}) for one in said)
+    )
+    turns = [{"user": "x", "gold": "y"}, {"user": "x", "gold": "y", "revises": {"amount": 300}}]
+    user = {"kind": "recorded", "file": "log.jsonl", "session": "s"}
+    talk = read(tmp_path, facts={"amount": 250}, turns=turns, user=user)
+    assert user_texts(talk, 1, 0, ()) == said
+
+
 def test_a_recorded_session_of_another_length_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"d.yaml:\d+: user.file: .*session 's1' has 2 turns, the dialogue 3"
