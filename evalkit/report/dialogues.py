@@ -236,6 +236,8 @@ def _reply(turn: TurnRecord) -> ReplyView:
         checks=tuple(
             CheckView(item.passed, _check(item.kind, item.want, item.got, item.passed))
             for item in turn.expectations
+            # Of every turn, and of interest only where it fails.
+            if item.kind != "prompt_tokens" or not item.passed
         )
         + tuple(
             CheckView(check.outcome == "honoured", _ledger(check))

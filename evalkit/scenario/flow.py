@@ -9,7 +9,7 @@ import orjson
 from pydantic import AfterValidator, Field, model_validator
 
 from evalkit.canonical import sha256_file, sha256_json
-from evalkit.errors import InputError
+from evalkit.errors import InputError, as_written
 from evalkit.scenario.additions_schema import Strict, Version1
 from evalkit.yaml_source import YamlSource
 
@@ -115,7 +115,7 @@ class LoadedFlow:
         """Measured quality of an artefact, from the card beside it; None where there is none.
 
         Raises:
-            InputError: the card isn't a JSON object, or it is of another artefact.
+            InputError: the card isn't a JSON object, is of another artefact, or holds an error that is none.
         """
         spec = self.flow.intent if part == "intent" else self.flow.satisfaction
         if spec is None:
@@ -135,6 +135,12 @@ class LoadedFlow:
         if known is not None and known != sha256_file(self.path / spec.model):
             raise InputError(
                 f"{card}: describes another artefact than {spec.model} beside it; fit the artefact again"
+            )
+        error = content.get("mean_absolute_error", 0)
+        if isinstance(error, bool) or not isinstance(error, int | float) or error < 0:
+            # It widens intervals: below 0 it would narrow them.
+            raise InputError(
+                f"{card}: mean_absolute_error: a number of 0 or more is needed (got {as_written(error)}); fit the artefact again"
             )
         return content
 

@@ -19,7 +19,7 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
         dialogue.id for dialogue in dialogues if not varies(dialogue, spec.variation, spec.temperature)
     ]
     card = None if loaded.flow is None else loaded.flow.model_card("satisfaction")
-    error = (card or {}).get("mean_absolute_error")
+    error = (card or {}).get("mean_absolute_error")  # a number, see `LoadedFlow.model_card`
     # A card that names no artefact vouches for none.
     data = (card or {}).get("data") if (card or {}).get("artefact_sha256") else None
     return DialogueSetup(
@@ -33,7 +33,7 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
         unvaried=tuple(unvaried),
         repeated={name: number for name, number in different.items() if 1 < number < spec.trials},
         tags={dialogue.id: list(dialogue.tags) for dialogue in dialogues},
-        satisfaction_error=float(error) if isinstance(error, int | float) else None,
+        satisfaction_error=None if error is None else float(error),
         satisfaction_data=data if isinstance(data, str) else None,
         costs=None if spec.costs is None else spec.costs.model_dump(),
         greedy=spec.temperature == 0,
