@@ -1,7 +1,7 @@
 """Scenario files read, checked and resolved: absolute paths, files that are there, the policy in place."""
 
 import glob
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -132,7 +132,8 @@ def load_scenario(path: Path) -> LoadedScenario:
         _refuse_flow_expectations(dialogues, path)
     else:
         _refuse_unknown_labels(dialogues, flow.intent_labels())
-    _refuse_blocking_on_model_users(dialogues, policy, path)
+    own = {metric.name for metric in additions.declared.own if metric.evidence == "turn"}
+    _refuse_blocking_on_model_users(dialogues, policy, path, own)
     text_data = None if text is None else reader.file(("text", "data"), text.data)
     check_slices(scenario, source, policy, policy_path, text_data, dialogues)
     check_k(scenario, source, policy, policy_path, dialogues)
@@ -278,14 +279,17 @@ def _refuse_flow_expectations(dialogues: tuple[DialogueSource, ...], scenario_pa
 
 
 def _refuse_blocking_on_model_users(
-    dialogues: tuple[DialogueSource, ...], policy: Policy | None, scenario_path: Path
+    dialogues: tuple[DialogueSource, ...], policy: Policy | None, scenario_path: Path, own: Collection[str]
 ) -> None:
-    """What a model says in the user's place isn't ours to vouch for: by default it decides no release."""
+    """What a model says in the user's place isn't ours to vouch for: by default it decides no release.
+
+    `own` are metrics of the user that stand on dialogues.
+    """
     blocking = [
         rule.metric
         for rule in (policy.rules if policy is not None else ())
         if rule.severity == "block"
-        and rule.metric.startswith(("dialogue/", "latency/", "cache/", "business/"))
+        and (rule.metric.startswith(("dialogue/", "latency/", "cache/", "business/")) or rule.metric in own)
     ]
     for item in dialogues:
         user = item.dialogue.user

@@ -11,6 +11,7 @@ import yaml
 from evalkit.errors import InputError
 from evalkit.scenario.dialogue import Dialogue
 from evalkit.scenario.dialogue_files import read_dialogue_file
+from evalkit.scenario.loader import load_scenario
 from evalkit.scenario.variation import played, user_texts, varies
 from tests.support.dialogues import RECALL, dialogue
 
@@ -151,3 +152,37 @@ def test_code_switching_is_seeded_and_leaves_facts_alone() -> None:
     assert texts == [user_texts(talk, 1, trial, ("code_switching",))[0] for trial in range(6)]
     chinese = dialogue(RECALL, locale="zh", turns=[{"user": "请查我的账户余额", "gold": "x"}])
     assert user_texts(chinese, 1, 1, ("code_switching",))[0] != "请查我的账户余额"
+
+
+OWN = """\
+from evalkit.metrics.own import OwnMetric
+
+talk = OwnMetric('own/talk', 'u', 'higher', 'turn', lambda r: (1.0,), lambda s: s[:, 0], 'act', 1.0)
+text = OwnMetric('own/text', 'u', 'higher', 'text', lambda r: (1.0,), lambda s: s[:, 0], 'act', 1.0)
+"""
+
+
+@pytest.mark.parametrize(("metric", "refused"), [("own/talk", True), ("own/text", False)])
+def test_a_metric_of_ones_own_blocks_on_a_played_user_no_more_than_ours(
+    tmp_path: Path, metric: str, refused: bool
+) -> None:
+    user = {"kind": "model", "endpoint": "http://x/v1", "model": "m", "declare": "m"}
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump({**RECALL, "user": user}))
+    (tmp_path / "mine.py").write_text(OWN)
+    (tmp_path / "texts.jsonl").write_text('{"id": "a", "text": "hello"}\n')
+    scenario = {
+        "version": 1,
+        "name": "s",
+        "modules": ".",
+        "metrics": ["mine:talk", "mine:text"],
+        "text": {"data": "texts.jsonl"},
+        "dialogues": {"include": ["d.yaml"]},
+        "gate": {"rules": [{"metric": metric, "min": 0.5}]},
+    }
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(scenario))
+    if not refused:
+        assert load_scenario(path).policy is not None
+        return
+    with pytest.raises(InputError, match="a model plays the user, and the blocking rule on own/talk"):
+        load_scenario(path)
