@@ -48,9 +48,15 @@ def asked_by(
     for index, figure in enumerate(scenario.business):
         if getattr(figure, field) is not None:
             yield Asked(figure, figure.source, source, ("business", index, field))
-    own = policy_path is None or policy_path == source.path
-    where: FieldPath = ("gate", "rules") if own else ("rules",)
-    for index, rule in enumerate(() if policy is None else policy.rules):
-        if getattr(rule, field) is not None:
-            file = source if own or policy_path is None else YamlSource(policy_path)
+    rules = (
+        []
+        if policy is None
+        else [one for one in enumerate(policy.rules) if getattr(one[1], field) is not None]
+    )
+    if rules:
+        own = policy_path is None or policy_path == source.path
+        file = source if own or policy_path is None else YamlSource(policy_path)
+        # The gate of a scenario, this one or another, or a policy alone.
+        where: FieldPath = ("gate", "rules") if "gate" in file.value else ("rules",)
+        for index, rule in rules:
             yield Asked(rule, rule.metric, file, (*where, index, field))

@@ -98,4 +98,31 @@ def test_an_alias_demands_no_more_than_its_scenario_plays(
         str(scenario),
     ]
     done = CliRunner().invoke(cli, command)
-    assert "k = 4 needs 4 trials of a dialogue, the scenario plays 3" in str(done.exception)
+    assert "policy.yaml:3: rules.0.k: dialogue/pass_hat_k with k = 4 needs 4 trials" in str(done.exception)
+    (tmp_path / "other").mkdir()
+    gate = write(tmp_path / "other", 4, "trials: 4, variation: [paraphrase, typos]")
+    done = CliRunner().invoke(cli, [*command[:4], str(gate), *command[5:]])
+    assert "other/scenario.yaml:7: gate.rules.0.k: dialogue/pass_hat_k with k = 4 needs" in str(
+        done.exception
+    )
+
+
+def test_an_alias_demands_nothing_that_stands_on_a_played_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALKIT_HOME", str(tmp_path / "home"))
+    scenario = write(tmp_path, 1)
+    scenario.write_text(scenario.read_text().split("gate:")[0])
+    user = "user: {kind: model, endpoint: 'http://x/v1', model: m, declare: m}"
+    (tmp_path / "d.yaml").write_text(f"id: d\n{user}\nturns: [{{user: hi, gold: hello}}]\n")
+    command = [
+        "alias",
+        "set",
+        "production",
+        "--policy",
+        str(tmp_path / "policy.yaml"),
+        "--scenario",
+        str(scenario),
+    ]
+    done = CliRunner().invoke(cli, command)
+    assert "a model plays the user, and the blocking rule on dialogue/pass_hat_k of" in str(done.exception)
