@@ -136,11 +136,11 @@ class LoadedFlow:
             raise InputError(
                 f"{card}: describes another artefact than {spec.model} beside it; fit the artefact again"
             )
-        error = content.get("mean_absolute_error", 0)
-        if isinstance(error, bool) or not isinstance(error, int | float) or error < 0:
+        off = content.get("mean_absolute_error", 0)
+        if isinstance(off, bool) or not isinstance(off, int | float) or off < 0:
             # It widens intervals: below 0 it would narrow them.
             raise InputError(
-                f"{card}: mean_absolute_error: a number of 0 or more is needed (got {as_written(error)}); fit the artefact again"
+                f"{card}: mean_absolute_error: a number of 0 or more is needed (got {as_written(off)}); fit the artefact again"
             )
         return content
 
