@@ -84,6 +84,12 @@ class TrafficMap(Strict):
             raise ValueError("isn't a time; ISO 8601 (2026-11-30T12:00:00Z) is needed") from None
         return since
 
+    @model_validator(mode="after")
+    def _times_for_since(self) -> "TrafficMap":
+        if self.since is not None and self.fields.time is None:
+            raise ValueError("since needs fields.time: without it no message is older than another")
+        return self
+
 
 class OutcomeFields(Strict):
     """Where a row holds what: the release, the online figure, and optionally how many cases it is a mean of, and when."""

@@ -148,6 +148,7 @@ def test_rows_without_a_locale_take_that_of_the_mapping_if_it_gives_one(folder: 
         ({"'CU-\\d+'": "'('"}, {}, "mask.patterns.customer: broken regular expression"),
         ({"'CU-\\d+'": "''"}, {}, "map.yaml:4: mask.patterns.customer: matches an empty text"),
         ({"'CU-\\d+'": "'(a|aa)+$'"}, {}, "map.yaml:4: mask.patterns.customer: the regular expression '(a|aa)+$' took"),
+        ({"version: 1": "version: 1\nsince: 2026-11-04", ", time: at": ""}, {}, "map.yaml:1: since needs fields.time: without it no message is older"),
         ({"version: 1": "version: true"}, {}, "map.yaml:1: version: Input should be 1 (got true)"),
         ({"version: 1": "version: 1\ndialogues: true"}, {}, "map.yaml:2: dialogues: Input should be a valid integer (got true)"),
         ({"version: 1": "version: 1\nseed: '5'"}, {}, "map.yaml:2: seed: Input should be a valid integer"),
