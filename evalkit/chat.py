@@ -120,6 +120,22 @@ class ChatRenderer:
                 return ids[overlap:]
         return ids
 
+    def layout(
+        self, system_text: str | None, exchanges: Sequence[tuple[str, Sequence[int]]], user_text: str
+    ) -> list[int]:
+        """Prompt ids of a session's next turn, laid out from its beginning.
+
+        Args:
+            system_text: as of `opening`.
+            exchanges: what the user said and the ids that the model generated, oldest first.
+            user_text: what the user says now.
+        """
+        users = [*(said for said, _ in exchanges), user_text]
+        ids = self.opening(system_text, users[0])
+        for (_, reply_ids), following in zip(exchanges, users[1:], strict=True):
+            ids += [*reply_ids, *self.next_turn(reply_ids, following)]
+        return ids
+
     def _reply_end(self) -> list[int]:
         # Ids that the template writes right after a reply, up to and including the end token (or nothing).
         messages = [Message("user", "x"), Message("assistant", "x")]

@@ -3,6 +3,7 @@
 Messages are one line: what is wrong, where (file:line or field path), what to do.
 """
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -33,3 +34,14 @@ class IncompleteError(EvalkitError):
     """The work stopped half-way (dead engine, interrupt); what is done is kept."""
 
     exit_code = ExitCode.INCOMPLETE
+
+
+def as_written(value: object) -> str:
+    """A value of a file as messages show it, in the words of YAML and JSON: null, true, a number, a quoted text, its kind."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return f"{value!r:.60}"
+    return "a mapping" if isinstance(value, Mapping) else "a list"

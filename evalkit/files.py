@@ -101,6 +101,16 @@ def refuse_named_pipe(path: Path) -> None:
         raise InputError(f"{path}: a pipe, a file is needed; save its content to a file")
 
 
+def refuse_streams(path: Path) -> None:
+    """Refuse what can be read once only: pipes, also those that a shell connects, and devices. For files that are read twice.
+
+    Raises:
+        InputError: neither a file nor a folder.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InputError(f"{path}: a pipe or a device; a file is needed, save it as one first")
+
+
 @contextmanager
 def _told_of(path: Path) -> Iterator[None]:
     """Let errors name the file that was asked for."""

@@ -10,7 +10,7 @@ from yaml.composer import ComposerError
 from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, SequenceNode
 
-from evalkit.errors import InputError
+from evalkit.errors import InputError, as_written
 from evalkit.files import read_text
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -112,9 +112,7 @@ class YamlSource:
             return self.error(field, "is required")
         message = problem["msg"].removeprefix("Value error, ")
         given = problem.get("input")
-        shown = (
-            f" (got {given!r:.60})" if isinstance(given, str | int | float | bool) or given is None else ""
-        )
+        shown = "" if isinstance(given, dict | list) else f" (got {as_written(given)})"
         return self.error(field, f"{message}{shown}")
 
     def _names_a_field(self, part: str | int) -> bool:

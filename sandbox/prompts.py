@@ -69,11 +69,8 @@ class Prompts:
 
     def _layout(self, system_text: str, exchanges: Sequence[Exchange], user_text: str) -> list[int]:
         assert self._renderer is not None
-        users = [*(exchange.user_text for exchange in exchanges), user_text]
-        ids = self._renderer.opening(system_text, users[0])
-        for exchange, following in zip(exchanges, users[1:], strict=True):
-            ids += [*exchange.reply_ids, *self._renderer.next_turn(exchange.reply_ids, following)]
-        return ids
+        said = [(exchange.user_text, exchange.reply_ids) for exchange in exchanges]
+        return self._renderer.layout(system_text, said, user_text)
 
 
 def opening_counter(renderer: ChatRenderer | None) -> Callable[[str], int] | None:

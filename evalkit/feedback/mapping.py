@@ -9,20 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from evalkit.errors import InputError
+from evalkit.errors import InputError, as_written
 from evalkit.files import read_text
+from evalkit.scenario.additions_schema import Strict, Version1
 
 FieldName = Annotated[str, Field(min_length=1)]
 """A column of a CSV file, or a key of a JSON line; `a.b` is the key b inside a."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class TrafficFields(_Strict):
+class TrafficFields(Strict):
     """Where a row holds what. With `messages` a row is a whole conversation, and role, text and time are keys of each message."""
 
     conversation: FieldName
@@ -33,13 +30,13 @@ class TrafficFields(_Strict):
     locale: FieldName | None = None
 
 
-class Roles(_Strict):
+class Roles(Strict):
     """What the log calls who speaks. `human`: a colleague who has taken over; `ignore`: left out, counted."""
 
     user: list[str] = Field(min_length=1)
     assistant: list[str] = Field(min_length=1)
-    human: list[str] = []
-    ignore: list[str] = []
+    human: list[str] = Field(default=[])
+    ignore: list[str] = Field(default=[])
 
     @model_validator(mode="after")
     def _once(self) -> "Roles":
@@ -50,14 +47,14 @@ class Roles(_Strict):
         return self
 
 
-class Masking(_Strict):
+class Masking(Strict):
     """Personal data beyond the rules: a file with a name a line, and own patterns by kind."""
 
     names: str | None = None
-    patterns: dict[Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")], str] = {}
+    patterns: dict[Annotated[str, Field(pattern=r"^[a-z][a-z_]*$")], str] = Field(default={})
 
 
-class TrafficMap(_Strict):
+class TrafficMap(Strict):
     """The mapping file of `evalkit ingest traffic`.
 
     Attributes:
@@ -67,7 +64,7 @@ class TrafficMap(_Strict):
         dialogues: candidate dialogues at most.
     """
 
-    version: Literal[1]
+    version: Version1
     fields: TrafficFields
     roles: Roles
     locale: Literal["en", "zh"] = "en"
@@ -87,8 +84,14 @@ class TrafficMap(_Strict):
             raise ValueError("isn't a time; ISO 8601 (2026-11-30T12:00:00Z) is needed") from None
         return since
 
+    @model_validator(mode="after")
+    def _times_for_since(self) -> "TrafficMap":
+        if self.since is not None and self.fields.time is None:
+            raise ValueError("since needs fields.time: without it no message is older than another")
+        return self
 
-class OutcomeFields(_Strict):
+
+class OutcomeFields(Strict):
     """Where a row holds what: the release, the online figure, and optionally how many cases it is a mean of, and when."""
 
     release: FieldName
@@ -98,7 +101,7 @@ class OutcomeFields(_Strict):
     offline: FieldName | None = None
 
 
-class Offline(_Strict):
+class Offline(Strict):
     """The offline score of each release: a metric of its run. `runs`: patterns of run folders, beside the mapping file."""
 
     metric: str
@@ -107,17 +110,17 @@ class Offline(_Strict):
     runs: list[str] = Field(min_length=1)
 
 
-class OutcomesMap(_Strict):
+class OutcomesMap(Strict):
     """The mapping file of `evalkit ingest outcomes`.
 
     Attributes:
         releases: the log's name of a release → its model digest; without it the log names digests.
     """
 
-    version: Literal[1]
+    version: Version1
     fields: OutcomeFields
     offline: Offline | None = None
-    releases: dict[str, str] = {}
+    releases: dict[str, str] = Field(default={})
 
     @model_validator(mode="after")
     def _one_source(self) -> "OutcomesMap":
@@ -170,15 +173,15 @@ def optional_field(row: Row, name: str) -> Any:
     return value.strip() if isinstance(value, str) else value
 
 
-def text_of(row: Row, name: str) -> str:
-    """The field `name` as text.
+def text_of(row: Row, name: str, wanted: str = "a text") -> str:
+    """The field `name` as text; `wanted` says in messages what it should hold.
 
     Raises:
         InputError: there is none, or it's neither a text nor a number.
     """
     value = field_of(row, name)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise InputError(f"{row[0]}: {name}: a text is needed (got {type(value).__name__})")
+        raise InputError(f"{row[0]}: {name}: {wanted} is needed (got {as_written(value)})")
     return str(value)
 
 
@@ -195,7 +198,7 @@ def time_from(value: Any, where: str) -> datetime:
         found = datetime.fromisoformat(f"{text}-01" if _MONTH.fullmatch(text) else text)
     except (ValueError, OverflowError, OSError):
         raise InputError(
-            f"{where}: {value!r:.40} isn't a time; ISO 8601 (2026-11-30T12:00:00Z) is needed"
+            f"{where}: {as_written(value)} isn't a time; ISO 8601 (2026-11-30T12:00:00Z) is needed"
         ) from None
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 

@@ -106,7 +106,7 @@ def ingest_outcomes(path: Path, map_path: Path, out: Path) -> Outcomes:
         if offline is None:
             left_out[name] = problem
             continue
-        online = math.fsum(release.total) / math.fsum(release.cases)
+        online = _mean(release, f"{path}: release {name!r}")
         when, date = max(release.dates, default=(_UNDATED, ""))
         found.append((when, HistoryRow(name, date, offline, online)))
     if not found:
@@ -129,6 +129,18 @@ def _add(row: Row, spec: OutcomesMap, release: _Release) -> None:
         release.dates.append((time_from(date, f"{row[0]}: {fields.date}"), date))
     if fields.offline is not None:
         release.offline.add(_number(row, fields.offline))
+
+
+def _mean(release: _Release, where: str) -> float:
+    try:
+        mean = math.fsum(release.total) / math.fsum(release.cases)
+    except (OverflowError, ValueError):  # of infinities; of both signs
+        mean = math.inf
+    if not math.isfinite(mean):
+        raise InputError(
+            f"{where}: figures times cases are too large to be added; give cases in another unit"
+        )
+    return mean
 
 
 def _offline(
@@ -189,7 +201,7 @@ def _run_folders(spec: Offline, source: YamlSource) -> list[RunFolder]:
 
 
 def _number(row: Row, name: str) -> float:
-    return finite_number(text_of(row, name), name, row[0])
+    return finite_number(text_of(row, name, "a number"), name, row[0])
 
 
 def _csv(rows: list[HistoryRow]) -> str:

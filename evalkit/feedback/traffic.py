@@ -14,7 +14,7 @@ from evalkit.errors import InputError
 from evalkit.feedback.conversations import Conversation, Message, read_log
 from evalkit.feedback.mapping import TrafficMap
 from evalkit.feedback.masking import Masker, MaskRules
-from evalkit.files import folder_atomic, read_text, write_bytes_atomic, write_json_atomic
+from evalkit.files import folder_atomic, read_text, refuse_streams, write_bytes_atomic, write_json_atomic
 from evalkit.scenario.dialogue_files import read_dialogue_file
 from evalkit.scenario.expectations import states
 from evalkit.scenario.importers.convert import dump_dialogues
@@ -84,6 +84,7 @@ def ingest_traffic(path: Path, map_path: Path, out: Path) -> Ingested:
     Raises:
         InputError: file and line of the first problem of the log or the mapping.
     """
+    refuse_streams(path)  # its digest is taken in a reading of its own
     source = YamlSource(map_path)
     spec = source.parse(TrafficMap)
     rules = _rules(spec, source)

@@ -182,7 +182,7 @@ def _planned_trials(dialogues: DialogueSetup | None) -> frozenset[Trial]:
     return frozenset(
         (name, trial)
         for name in dialogues.dialogue_ids
-        for trial in range(1 if name in copies else dialogues.trials)
+        for trial in range(1 if name in copies else dialogues.repeated.get(name, dialogues.trials))
     )
 
 

@@ -34,6 +34,8 @@ class DialogueSetup:
         turns: number of turns of each dialogue.
         first_token_ms, turn_overhead_ms: latency budgets, or None.
         unvaried: dialogues whose trials are copies although others vary (nothing in them can be paraphrased).
+        repeated: dialogues whose trials repeat each other though they vary (fewer paraphrases than trials): how many of
+            them are different; trial t is a copy of trial t modulo this number.
         tags: of each dialogue, for slices.
         satisfaction_error: mean absolute error of the flow's satisfaction predictor on held-out data, from
             its model card; None where there is no card.
@@ -51,6 +53,7 @@ class DialogueSetup:
     first_token_ms: float | None = None
     turn_overhead_ms: float | None = None
     unvaried: tuple[str, ...] = ()
+    repeated: dict[str, int] = field(default_factory=dict)
     tags: dict[str, list[str]] = field(default_factory=dict)
     satisfaction_error: float | None = None
     satisfaction_data: str | None = None

@@ -50,8 +50,7 @@ def cost_parts(trial: Trial, costs: Mapping[str, float]) -> dict[str, float]:
     right = done is not None and bool(done.handover_expected)
     happened = {
         "turn": sum(
-            turn.status == "ok" and turn.generated_tokens is not None and not turn.handover
-            for turn in trial.turns
+            turn.status == "ok" and turn.total_ns is not None and not turn.handover for turn in trial.turns
         ),
         "handover": int(done is not None),
         "needless_handover": int(done is not None and not right),

@@ -288,6 +288,14 @@ SPECS: tuple[MetricSpec, ...] = (
         for kind in EXPECTATION_KINDS
     ),
     _share(
+        "dialogue/expectation/prompt_tokens",
+        "higher",
+        "dialogue",
+        "exact-binomial",
+        "below 1: the server lays prompts out otherwise than the bundle's chat template and tokenizer; whatever the replies "
+        "are worth, they answer other prompts: serve the bundle with a sandbox of this version.",
+    ),
+    _share(
         "dialogue/repeatability",
         "higher",
         "dialogue",

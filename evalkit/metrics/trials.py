@@ -36,7 +36,8 @@ class TrialSet:
     Attributes:
         dialogue_ids: planned dialogues, sorted.
         by_dialogue: recorded trials of each planned dialogue (none where nothing was recorded).
-        planned: trials planned of each dialogue; 1 where its trials are copies.
+        planned: different trials planned of each dialogue, 1 where they are copies; trial t is a copy of trial t modulo
+            this number.
         copies: dialogues whose trials are copies.
     """
 
@@ -47,13 +48,18 @@ class TrialSet:
 
     def independent(self) -> list[Trial]:
         """Trials that carry information of their own: of copies the first that isn't missing."""
-        chosen: list[Trial] = []
-        for key in self.dialogue_ids:
-            trials = self.by_dialogue[key]
-            if key in self.copies and trials:
-                trials = (next((trial for trial in trials if trial.outcome != "missing"), trials[0]),)
-            chosen.extend(trials)
-        return chosen
+        return [
+            next((trial for trial in copies if trial.outcome != "missing"), copies[0])
+            for key in self.dialogue_ids
+            for copies in self._different(key)
+        ]
+
+    def _different(self, key: str) -> list[list[Trial]]:
+        """The recorded trials of a dialogue, each with its copies."""
+        found: dict[int, list[Trial]] = {}
+        for trial in self.by_dialogue[key]:
+            found.setdefault(trial.trial % self.planned[key], []).append(trial)
+        return list(found.values())
 
     @property
     def coverage(self) -> float | None:
@@ -66,10 +72,12 @@ class TrialSet:
         """Passed trials and trials with a result, by dialogue; copies count as one, passed if all did."""
         found = {}
         for key in self.dialogue_ids:
-            outcomes = [trial.outcome for trial in self.by_dialogue[key] if trial.outcome != "missing"]
-            if key in self.copies and outcomes:
-                outcomes = ["passed" if all(outcome == "passed" for outcome in outcomes) else "failed"]
-            found[key] = (outcomes.count("passed"), len(outcomes))
+            given = (
+                [trial.outcome == "passed" for trial in copies if trial.outcome != "missing"]
+                for copies in self._different(key)
+            )
+            passed = [all(outcomes) for outcomes in given if outcomes]
+            found[key] = (sum(passed), len(passed))
         return found
 
 
@@ -95,7 +103,7 @@ def group_trials(turns: Sequence[TurnRecord], setup: DialogueSetup, slice: str |
     return TrialSet(
         dialogue_ids=tuple(wanted),
         by_dialogue=by_dialogue,
-        planned={key: 1 if key in copies else setup.trials for key in wanted},
+        planned={key: 1 if key in copies else setup.repeated.get(key, setup.trials) for key in wanted},
         copies=copies,
     )
 

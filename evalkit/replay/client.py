@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterator
+from numbers import Integral, Real
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +20,7 @@ from evalkit.replay.replies import (
     Transcript,
     TranscriptTurn,
     TurnReply,
+    check_number,
     check_text,
     info_from_wire,
     reply_from_wire,
@@ -104,8 +106,9 @@ class SandboxClient:
             retry_seed: of the random part of waiting times; None takes one from the system.
 
         Raises:
-            InputError: a file of `access` can't be used.
+            InputError: the address is no text, or a file of `access` can't be used.
         """
+        check_text(address=address)
         self.address = address
         self._access = access
         self._channel, self._metadata = open_channel(address, access)
@@ -224,6 +227,7 @@ class SandboxClient:
             SandboxError: the call failed, after retries.
         """
         start_ns = time.perf_counter_ns() if planned_ns is None else planned_ns
+        check_number(Integral, planned_ns=start_ns)
 
         def attempt(_: int) -> TurnReply:
             stream = self._stream(session_id, turn_id, user_text, sampling, timeout_s, start_ns)
@@ -281,6 +285,7 @@ class SandboxClient:
         start_ns: int,
     ) -> TurnStream:
         check_text(session_id=session_id, turn_id=turn_id, user_text=user_text)
+        check_number(Real, timeout_s=timeout_s)
         if not math.isfinite(timeout_s):  # gRPC would take it for a deadline that has passed
             raise InputError(f"timeout_s: {timeout_s} is no finite number; give seconds")
         request = pb.TurnRequest(

@@ -55,7 +55,7 @@ class ModelDrivenUser:
     def _messages(self, index: int, replies: Sequence[Reply]) -> list[dict[str, str]]:
         facts = "; ".join(f"{name}: {self._dialogue.fact(name, index)}" for name in self._dialogue.facts)
         role = (
-            f"You are a customer who writes to a bank's assistant. {self._dialogue.persona or ''}\n"
+            f"You are a customer who writes to a company's assistant. {self._dialogue.persona or ''}\n"
             f"What you know: {facts or 'nothing in particular'}.\n"
             f"What you say next must come to this: {self._texts[index]}\n{self._spec.instructions}"
         )

@@ -1,6 +1,7 @@
 """What the sandbox answers, as plain values. Wire types end here; the core never sees protobuf."""
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from evalkit.backends.base import DECLARED
@@ -124,9 +125,11 @@ def check_text(**texts: str) -> None:
     """Check that texts can be sent: gRPC carries UTF-8, which has no lone surrogates (bytes that weren't text).
 
     Raises:
-        InputError: one can't; the field is named, the text isn't quoted.
+        InputError: one can't, or is no text; the field is named, the text isn't quoted.
     """
     for name, text in texts.items():
+        if not isinstance(text, str):
+            raise InputError(f"{name}: a text is needed (got {type(text).__name__})")
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -135,18 +138,35 @@ def check_text(**texts: str) -> None:
             ) from None
 
 
+def check_number(kind: type[Real] | type[Integral], **numbers: Any) -> None:
+    """Check that values are numbers of a kind; True is none.
+
+    Raises:
+        InputError: one isn't; the field is named.
+    """
+    wanted = "a whole number" if kind is Integral else "a number"
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, kind):
+            raise InputError(f"{name}: {wanted} is needed (got {value!r:.40})")
+
+
 def sampling_to_wire(sampling: Sampling) -> pb.Sampling:
     """How to generate.
 
     Raises:
-        InputError: a number that doesn't fit into its field, or a stop string that is no text.
+        InputError: no `Sampling`, a number that isn't one or doesn't fit into its field, or a stop string that is no text.
     """
+    if not isinstance(sampling, Sampling):
+        raise InputError(f"sampling: a Sampling is needed (got {type(sampling).__name__})")
     for name, most in (("max_new_tokens", 2**32 - 1), ("top_k", 2**32 - 1), ("seed", 2**64 - 1)):
         value = getattr(sampling, name)
+        check_number(Integral, **{f"sampling.{name}": value})
         if not 0 <= value <= most:
             raise InputError(f"sampling.{name}: {value} is out of range; use 0..{most}")
-    if isinstance(sampling.stop, str):  # its letters would be taken one by one, and each end the reply
-        raise InputError("sampling.stop: is one text; give a tuple of texts")
+    check_number(Real, **{"sampling.temperature": sampling.temperature, "sampling.top_p": sampling.top_p})
+    # The letters of a text would be taken one by one, and each end the reply.
+    if not isinstance(sampling.stop, tuple | list):
+        raise InputError(f"sampling.stop: a tuple of texts is needed (got {type(sampling.stop).__name__})")
     for stop in sampling.stop:
         check_text(**{"sampling.stop": stop})
     return pb.Sampling(

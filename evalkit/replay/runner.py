@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from evalkit.errors import IncompleteError, InputError
 from evalkit.replay.client import SandboxClient, ServerInfo
+from evalkit.replay.prompt_check import PromptCheck
 from evalkit.replay.trial import ReplaySettings, TrialResult, run_trial
 from evalkit.runs.records import TurnRecord
 from evalkit.scenario.dialogue import Dialogue
@@ -70,6 +71,7 @@ def run_dialogues(
     on_trial: Callable[[list[TurnRecord]], None],
     *,
     done: Collection[TrialId] = (),
+    prompts: PromptCheck | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> None:
     """Replay every trial of every dialogue.
@@ -80,6 +82,7 @@ def run_dialogues(
         client: of the sandbox; shared by the worker threads.
         on_trial: takes the records of one finished trial, in turn order; called from this thread only.
         done: trials that needn't run again.
+        prompts: counts the prompts again, where the bundle that is served is at hand.
         progress: called with (finished, planned) trials after each trial.
 
     Raises:
@@ -98,7 +101,7 @@ def run_dialogues(
     finished, faults = len(planned) - len(waiting), 0
 
     def work(unit: TrialId) -> TrialResult:
-        return run_trial(by_id[unit.dialogue_id], unit.trial, settings, client, nonce, stop)
+        return run_trial(by_id[unit.dialogue_id], unit.trial, settings, client, nonce, stop, prompts)
 
     with ThreadPoolExecutor(max_workers=settings.concurrency, thread_name_prefix="replay") as pool:
         running: set[Future[TrialResult]] = set()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from evalkit.replay.blame import blame_of_fault
 from evalkit.replay.client import Sampling, SandboxClient, SandboxError, TurnReply
 from evalkit.replay.probes import probe_alone
+from evalkit.replay.prompt_check import PromptCheck
 from evalkit.replay.users import GAVE_UP, UserError, make_user
 from evalkit.runs.records import Blame, TurnRecord
 from evalkit.scenario.dialogue import Dialogue
@@ -69,11 +70,13 @@ def run_trial(
     client: SandboxClient,
     nonce: str,
     stop: threading.Event,
+    prompts: PromptCheck | None = None,
 ) -> TrialResult:
     """Play one trial in a session of its own.
 
     What the model or the flow does wrong counts as a failure of the turn (and of the turns that it makes
-    impossible); what breaks around them makes the turn, and those after it, missing.
+    impossible); what breaks around them makes the turn, and those after it, missing. `prompts` adds its check to each
+    answered turn.
     """
     plan = _Plan(dialogue, trial, settings)
     session_id = f"{nonce}-{plan.seed:016x}"
@@ -82,7 +85,7 @@ def run_trial(
     except SandboxError as error:
         return _broken_off(plan, [], error, "the session wasn't opened: ")
     try:
-        result = _play(plan, settings, client, session_id, stop)
+        result = _play(plan, settings, client, session_id, stop, prompts)
     finally:
         # What was answered is kept whatever happens to the session; the server's idle limit frees it at last.
         with suppress(SandboxError):
@@ -143,7 +146,12 @@ class _Plan:
 
 
 def _play(
-    plan: _Plan, settings: ReplaySettings, client: SandboxClient, session_id: str, stop: threading.Event
+    plan: _Plan,
+    settings: ReplaySettings,
+    client: SandboxClient,
+    session_id: str,
+    stop: threading.Event,
+    prompts: PromptCheck | None,
 ) -> TrialResult:
     done: list[TurnRecord] = []
     for index in range(len(plan.texts)):
@@ -173,7 +181,8 @@ def _play(
             if error.code == "FAILED_PRECONDITION":
                 return TrialResult(_checked(plan, done, f"the session takes no more turns: {error.message}"))
             return _broken_off(plan, done, error)
-        done.append(_answered(plan.blank(index), reply))
+        laid_out = [] if prompts is None else prompts.check(done, text, reply)
+        done.append(replace(_answered(plan.blank(index), reply), expectations=laid_out))
         if reply.handover or reply.state == "SESSION_HANDED_OVER":
             return TrialResult(_checked(plan, done, f"handed over in turn {index + 1}"))
         if reply.state != "OPEN":
@@ -220,7 +229,7 @@ def _with_expectations(dialogue: Dialogue, record: TurnRecord) -> TurnRecord:
     index = record.turn_index
     return replace(
         record,
-        expectations=check_turn(dialogue, index, reply),
+        expectations=[*record.expectations, *check_turn(dialogue, index, reply)],
         probe_distance=probe_distances(dialogue, index),
     )
 

@@ -236,6 +236,8 @@ def _reply(turn: TurnRecord) -> ReplyView:
         checks=tuple(
             CheckView(item.passed, _check(item.kind, item.want, item.got, item.passed))
             for item in turn.expectations
+            # Of every turn, and of interest only where it fails.
+            if item.kind != "prompt_tokens" or not item.passed
         )
         + tuple(
             CheckView(check.outcome == "honoured", _ledger(check))
@@ -255,7 +257,7 @@ def _ledger(check: LedgerCheck) -> str:
 def _check(kind: str, want: object, got: object, passed: bool) -> str:
     text = f"{kind} {_brief(want)}"
     # For a text expectation `got` is the reply, which stands right above.
-    shows_got = not passed and kind in ("intent", "handover", "max_ms", "slots")
+    shows_got = not passed and kind in ("intent", "handover", "max_ms", "slots", "prompt_tokens")
     return f"{text}, got {_brief(got)}" if shows_got else text
 
 

@@ -277,10 +277,12 @@ def _replay(
     if loaded.scenario.dialogues is None:
         return
     from evalkit.replay.client import SandboxClient
+    from evalkit.replay.prompt_check import PromptCheck
     from evalkit.replay.runner import run_dialogues
     from evalkit.replay.server_process import sandbox_process
 
     settings = _replay_settings(setup)
+    prompts = PromptCheck(model.model.tokenizer) if isinstance(model.model, Bundle) else None
     dialogues = [item.dialogue for item in loaded.dialogues]
     finished = _finished_trials(done)
     if len(finished) == len(dialogues) * settings.trials:
@@ -296,7 +298,7 @@ def _replay(
                 done.turns.update({(turn.dialogue_id, turn.trial, turn.turn_index): turn for turn in trial})
                 progress.advance(task)
 
-            run_dialogues(dialogues, settings, client, keep, done=finished)
+            run_dialogues(dialogues, settings, client, keep, done=finished, prompts=prompts)
 
     if sandbox_address is not None:
         # Again, for a resumed run comes here without the check before a new one, and only if dialogues are missing.

@@ -9,7 +9,6 @@ from evalkit.metrics.context import DialogueSetup
 from evalkit.metrics.resampled import SLICE
 from evalkit.runs.derive import derive
 from evalkit.runs.folder import RunFolder
-from evalkit.scenario.dialogue import Dialogue
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.schema import Rule
 from evalkit.scenario.setup import dialogue_setup
@@ -90,7 +89,10 @@ class _Counter:
         if setup.population == "fixed" and copies and rule.within_ms is None:
             return Units(len(own), "dialogues", fact=True)
         if rule.metric == "dialogue/pass_hat_k":
-            return self._passes(rule, setup, own)
+            # Copies count as one trial.
+            different = {**dict.fromkeys(setup.unvaried, 1), **setup.repeated}
+            able = [item for item in own if (rule.k or 1) <= different.get(item.id, setup.trials)]
+            return Units(len(able), "dialogues", outcomes=True)
         if rule.metric == "dialogue/consistency":
             probed = [item for item in own if any(turn.expect.recalls for turn in item.turns)]
             return Units(len(probed), "dialogues with a recall probe", outcomes=True)
@@ -111,11 +113,3 @@ class _Counter:
             return Units(len(asking), f"dialogues that expect {kind}")
         # Turns of one dialogue aren't independent: it counts as one outcome.
         return Units(len(own), "dialogues", outcomes=rule.within_ms is not None)
-
-    @staticmethod
-    def _passes(rule: Rule, setup: DialogueSetup, own: Sequence[Dialogue]) -> Units:
-        k = rule.k or 1
-        varied = [item for item in own if setup.varies and item.id not in setup.unvaried]
-        able = own if k == 1 else varied if k <= setup.trials else []
-        reason = None if able else f"no dialogue has {k} trials that vary"
-        return Units(len(able) if able else None, "dialogues", outcomes=True, reason=reason)

@@ -16,8 +16,9 @@ from evalkit.runs.registry import Registry
 from evalkit.runs.registry_rows import Alias, AuditEntry
 from evalkit.runs.seal import seal_digest
 from evalkit.runs.verify import verify
+from evalkit.scenario.demands import check_demands
 from evalkit.scenario.loader import load_scenario
-from evalkit.scenario.slices import check_slices
+from evalkit.scenario.schema import Policy
 from evalkit.yaml_source import YamlSource
 
 EMPTY = "none"
@@ -63,16 +64,24 @@ def bind_alias(name: str, policy_file: Path, scenario_file: Path) -> AuditEntry:
         )
     scenario = load_scenario(scenario_file)
     if "rules" in YamlSource(policy_file).value:
-        policy = load_policy(policy_file, scenario.additions.declared.specs)
-        source = scenario.source or YamlSource(scenario_file)
-        check_slices(scenario.scenario, source, policy, policy_file, scenario.text_data, scenario.dialogues)
+        policy: Policy | None = load_policy(policy_file, scenario.additions.declared.specs)
+        policy_path: Path | None = policy_file
     else:
-        found = load_scenario(policy_file).policy
-        if found is None:
-            raise InputError(
-                f"{policy_file}: a scenario without a gate; name a policy, or a scenario that has one"
-            )
-        policy = found
+        found = load_scenario(policy_file)
+        policy, policy_path = found.policy, found.policy_path
+    if policy is None:
+        raise InputError(
+            f"{policy_file}: a scenario without a gate; name a policy, or a scenario that has one"
+        )
+    check_demands(
+        scenario.scenario,
+        scenario.source or YamlSource(scenario_file),
+        policy,
+        policy_path,
+        scenario.text_data,
+        scenario.dialogues,
+        scenario.additions.declared.own,
+    )
     if policy_warning(policy) is not None:
         raise InputError(
             f"{policy_file}: every rule is `severity: warn`, so nothing could be promoted by it; let one block"

@@ -3,9 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 
 class Strict(BaseModel):
@@ -14,6 +14,14 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
+def _no_flag(version: Any) -> Any:
+    # For Python True equals 1; for whoever writes `version: true` it doesn't.
+    if isinstance(version, bool):
+        raise ValueError("Input should be 1")
+    return version
+
+
+Version1 = Annotated[Literal[1], BeforeValidator(_no_flag)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 

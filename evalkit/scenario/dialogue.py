@@ -7,17 +7,24 @@ reply or an expectation stands for the value of that fact.
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from evalkit.scenario.additions_schema import Strict
 from evalkit.scenario.patterns import Pattern
 from evalkit.scenario.user_schema import PLACEHOLDER, FactName, FactValue, NonEmpty, User
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def _true(value: Any) -> Any:
+    # For Python 1 equals True.
+    if value is not None and value is not True:
+        raise ValueError("is true, or left out")
+    return value
 
 
-class HandoverExpectation(_Strict):
+Yes = Annotated[Literal[True], BeforeValidator(_true)]
+
+
+class HandoverExpectation(Strict):
     """Whether this turn must, or must not, end in a hand-over to a human.
 
     `required`: the hand-over is needed from this turn on and may come as late as turn `by_turn` (counted from
@@ -25,8 +32,8 @@ class HandoverExpectation(_Strict):
     default: this turn). Turns after it aren't played.
     """
 
-    required: Literal[True] | None = None
-    forbidden: Literal[True] | None = None
+    required: Yes | None = None
+    forbidden: Yes | None = None
     by_turn: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
@@ -38,7 +45,7 @@ class HandoverExpectation(_Strict):
         return self
 
 
-class Expectation(_Strict):
+class Expectation(Strict):
     """What must hold of one reply.
 
     Attributes:
@@ -54,11 +61,11 @@ class Expectation(_Strict):
 
     intent: NonEmpty | None = None
     handover: HandoverExpectation | None = None
-    contains: list[NonEmpty] = []
-    matches: list[NonEmpty] = []
-    forbidden: list[NonEmpty] = []
-    slots: dict[NonEmpty, FactValue] = {}
-    recalls: list[FactName] = []
+    contains: list[NonEmpty] = Field(default=[])
+    matches: list[NonEmpty] = Field(default=[])
+    forbidden: list[NonEmpty] = Field(default=[])
+    slots: dict[NonEmpty, FactValue] = Field(default={})
+    recalls: list[FactName] = Field(default=[])
     max_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
 
@@ -71,7 +78,7 @@ Paraphrases = Annotated[
 ]
 
 
-class Turn(_Strict):
+class Turn(Strict):
     """One user turn: its text (or paraphrases, the plain one first), the gold reply, the expectations.
 
     Attributes:
@@ -81,10 +88,10 @@ class Turn(_Strict):
     user: Paraphrases
     gold: NonEmpty
     expect: Expectation = Expectation()
-    revises: dict[FactName, FactValue] = {}
+    revises: dict[FactName, FactValue] = Field(default={})
 
 
-class Never(_Strict):
+class Never(Strict):
     """A rule over every reply of the dialogue: none may contain the text, or match the expression."""
 
     contains: NonEmpty | None = None
@@ -105,7 +112,7 @@ NeverRule = Annotated[Never, BeforeValidator(_as_rule, json_schema_input_type=st
 """A text alone is short for `contains`."""
 
 
-class EndState(_Strict):
+class EndState(Strict):
     """What must hold when the dialogue is over; only what is declared is compared.
 
     Attributes:
@@ -113,11 +120,11 @@ class EndState(_Strict):
         stated: facts whose values must stand in at least one reply.
     """
 
-    handed_over: StrictBool | None = None
-    stated: list[FactName] = []
+    handed_over: bool | None = None
+    stated: list[FactName] = Field(default=[])
 
 
-class Dialogue(_Strict):
+class Dialogue(Strict):
     """One test dialogue.
 
     Attributes:
@@ -130,13 +137,13 @@ class Dialogue(_Strict):
     id: Annotated[str, Field(pattern=r"^[^\s/\\\x00-\x1f][^/\\\x00-\x1f]*$", max_length=200)]
     locale: Literal["en", "zh"] = "en"
     persona: str | None = None
-    facts: dict[FactName, FactValue] = {}
-    tags: list[NonEmpty] = []
+    facts: dict[FactName, FactValue] = Field(default={})
+    tags: list[NonEmpty] = Field(default=[])
     turns: list[Turn] = Field(min_length=1)
-    never: list[NeverRule] = []
-    order: list[NonEmpty] = []
+    never: list[NeverRule] = Field(default=[])
+    order: list[NonEmpty] = Field(default=[])
     end_state: EndState = EndState()
-    ledger: dict[FactName, NonEmpty] = {}
+    ledger: dict[FactName, NonEmpty] = Field(default={})
     user: User | None = None
 
     def fact(self, name: str, turn: int | None = None) -> str:
@@ -179,7 +186,7 @@ class Dialogue(_Strict):
         return None
 
 
-class DialogueFile(_Strict):
+class DialogueFile(Strict):
     """A file with several dialogues."""
 
     dialogues: list[Dialogue] = Field(min_length=1)

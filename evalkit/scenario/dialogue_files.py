@@ -118,6 +118,9 @@ def _check_turn(dialogue: Dialogue, index: int, turn: Turn, field: FieldPath, so
             raise source.error(
                 (*field, "user", number), "states other facts than the first paraphrase; state the same"
             )
+        if text in turn.user[:number]:
+            # It would pass for a source of variation.
+            raise source.error((*field, "user", number), "stands there already; write another paraphrase")
     for name in turn.revises:
         if name not in dialogue.facts:
             raise source.error((*field, "revises", name), f"unknown fact {name!r}; add it to facts")

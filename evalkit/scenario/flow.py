@@ -6,18 +6,15 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, Literal
 
 import orjson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from evalkit.canonical import sha256_file, sha256_json
-from evalkit.errors import InputError
+from evalkit.errors import InputError, as_written
+from evalkit.scenario.additions_schema import Strict, Version1
 from evalkit.yaml_source import YamlSource
 
 FLOW_FILE = "flow.yaml"
 _DEFAULT_THRESHOLD = 0.5
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _inside(name: str) -> str:
@@ -31,21 +28,21 @@ FileName = Annotated[str, Field(min_length=1), AfterValidator(_inside)]
 Locale = Literal["en", "zh"]
 
 
-class IntentRecogniser(_Strict):
+class IntentRecogniser(Strict):
     """The intent recogniser; a best label less probable than `out_of_scope_below` is out of scope."""
 
     model: FileName
     out_of_scope_below: float = Field(default=0.35, ge=0, le=1)
 
 
-class HandoverCosts(_Strict):
+class HandoverCosts(Strict):
     """What a wrong hand-over decision costs, in a unit of the business; a right one costs nothing."""
 
     needless: float = Field(gt=0)
     missed: float = Field(gt=0)
 
 
-class HandoverPolicy(_Strict):
+class HandoverPolicy(Strict):
     """When a dialogue goes to a human.
 
     Attributes:
@@ -58,8 +55,8 @@ class HandoverPolicy(_Strict):
         reply: what the user is told, by language; silence isn't allowed.
     """
 
-    intents: list[str] = []
-    words: dict[Locale, list[str]] = {}
+    intents: list[str] = Field(default=[])
+    words: dict[Locale, list[str]] = Field(default={})
     confidence_below: float | None = Field(default=None, gt=0, le=1)
     after_failed_turns: int = Field(default=2, ge=1)
     threshold: float | None = Field(default=None, ge=0, le=1)
@@ -84,16 +81,16 @@ class HandoverPolicy(_Strict):
         return _DEFAULT_THRESHOLD if self.threshold is None else self.threshold
 
 
-class SatisfactionPredictor(_Strict):
+class SatisfactionPredictor(Strict):
     """The satisfaction predictor."""
 
     model: FileName
 
 
-class Flow(_Strict):
+class Flow(Strict):
     """`flow.yaml`."""
 
-    version: Literal[1]
+    version: Version1
     name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")
     intent: IntentRecogniser | None = None
     handover: HandoverPolicy | None = None
@@ -118,7 +115,7 @@ class LoadedFlow:
         """Measured quality of an artefact, from the card beside it; None where there is none.
 
         Raises:
-            InputError: the card isn't a JSON object, or it is of another artefact.
+            InputError: the card isn't a JSON object, is of another artefact, or holds an error that is none.
         """
         spec = self.flow.intent if part == "intent" else self.flow.satisfaction
         if spec is None:
@@ -138,6 +135,12 @@ class LoadedFlow:
         if known is not None and known != sha256_file(self.path / spec.model):
             raise InputError(
                 f"{card}: describes another artefact than {spec.model} beside it; fit the artefact again"
+            )
+        off = content.get("mean_absolute_error", 0)
+        if isinstance(off, bool) or not isinstance(off, int | float) or off < 0:
+            # It widens intervals: below 0 it would narrow them.
+            raise InputError(
+                f"{card}: mean_absolute_error: a number of 0 or more is needed (got {as_written(off)}); fit the artefact again"
             )
         return content
 

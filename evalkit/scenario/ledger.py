@@ -32,10 +32,11 @@ def check_ledger(dialogue: Dialogue, replies: Sequence[str]) -> list[list[Ledger
         dialogue: as it was played.
         replies: texts of the turns that were played, in order; "" where the model failed one.
     """
-    patterns = {name: dialogue.fill_pattern(pattern) for name, pattern in dialogue.ledger.items()}
     entries: dict[str, _Entry] = {}
     found: list[list[LedgerCheck]] = []
     for index, text in enumerate(replies):
+        # Facts that an expression is written with have the values of that turn.
+        patterns = {name: dialogue.fill_pattern(pattern, index) for name, pattern in dialogue.ledger.items()}
         for name in dialogue.stated_in(index):
             entries[name] = _stated_again(entries.get(name), dialogue.fact(name, index), index)
         probed = dialogue.turns[index].expect.recalls

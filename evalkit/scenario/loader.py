@@ -14,13 +14,12 @@ from evalkit.errors import InputError
 from evalkit.gate.policy import check_policy, load_policy
 from evalkit.metrics.spec import MetricSpec
 from evalkit.scenario.additions import Additions, read_additions
+from evalkit.scenario.demands import check_demands
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues, recorded_files
 from evalkit.scenario.flow import LoadedFlow, load_flow, unknown_label
 from evalkit.scenario.model_schema import AliasRef, BaselineRef, BundleRef, EndpointRef, ModelRef
 from evalkit.scenario.resample import LoadedResample, read_resample
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
-from evalkit.scenario.slices import check_slices
-from evalkit.scenario.user_schema import ModelUser
 from evalkit.yaml_source import FieldPath, YamlSource
 
 # The additions stand in the digest by their content.
@@ -131,9 +130,8 @@ def load_scenario(path: Path) -> LoadedScenario:
         _refuse_flow_expectations(dialogues, path)
     else:
         _refuse_unknown_labels(dialogues, flow.intent_labels())
-    _refuse_blocking_on_model_users(dialogues, policy, path)
     text_data = None if text is None else reader.file(("text", "data"), text.data)
-    check_slices(scenario, source, policy, policy_path, text_data, dialogues)
+    check_demands(scenario, source, policy, policy_path, text_data, dialogues, additions.declared.own)
     return LoadedScenario(
         scenario=scenario,
         source=source,
@@ -273,26 +271,6 @@ def _refuse_flow_expectations(dialogues: tuple[DialogueSource, ...], scenario_pa
                     f"{item.path}:{item.line}: {item.dialogue.id}: turn {index + 1} expects an intent or a "
                     f"hand-over, but {scenario_path} names no flow; add `flow:` to the scenario"
                 )
-
-
-def _refuse_blocking_on_model_users(
-    dialogues: tuple[DialogueSource, ...], policy: Policy | None, scenario_path: Path
-) -> None:
-    """What a model says in the user's place isn't ours to vouch for: by default it decides no release."""
-    blocking = [
-        rule.metric
-        for rule in (policy.rules if policy is not None else ())
-        if rule.severity == "block"
-        and rule.metric.startswith(("dialogue/", "latency/", "cache/", "business/"))
-    ]
-    for item in dialogues:
-        user = item.dialogue.user
-        if isinstance(user, ModelUser) and not user.may_block and blocking:
-            raise InputError(
-                f"{item.path}:{item.line}: {item.dialogue.id}: a model plays the user, and the blocking rule on "
-                f"{blocking[0]} of {scenario_path} would stand on it; give the rule severity: warn, or the user "
-                "may_block: true"
-            )
 
 
 def _refuse_unknown_labels(dialogues: tuple[DialogueSource, ...], labels: frozenset[str] | None) -> None:

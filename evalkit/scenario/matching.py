@@ -27,7 +27,7 @@ def states(text: str, value: str, *, whole_words: bool) -> bool:
         return False
     start = text.find(value)
     while start >= 0:
-        if _apart(text, start, start + len(value), whole_words):
+        if stands_apart(text, start, start + len(value), whole_words):
             return True
         start = text.find(value, start + 1)
     return False
@@ -38,8 +38,8 @@ def _plain_number(match: re.Match[str]) -> str:
     return f"{match[1]}.{fraction}" if fraction else match[1]
 
 
-def _apart(text: str, start: int, end: int, whole_words: bool) -> bool:
-    """Whether text[start:end] isn't part of a longer number (or Latin word)."""
+def stands_apart(text: str, start: int, end: int, whole_words: bool) -> bool:
+    """Whether text[start:end], which isn't empty, isn't part of a longer number (or, with `whole_words`, Latin word)."""
     before, after = text[:start], text[end:]
     if text[start].isdigit() and re.search(r"(?:\d|\d[.,])$", before):
         return False

@@ -6,7 +6,10 @@ from pathlib import Path
 import orjson
 
 from evalkit.errors import InputError
-from evalkit.scenario.dialogue import Dialogue, value_text
+from evalkit.files import read_text, refuse_streams
+from evalkit.scenario.dialogue import Dialogue
+from evalkit.scenario.importers.drafts import template
+from evalkit.scenario.matching import stands_apart
 from evalkit.scenario.user_schema import RecordedUser
 
 
@@ -29,28 +32,28 @@ def with_recorded_texts(dialogue: Dialogue, user: RecordedUser, folder: Path) ->
         )
     turns = []
     for index, (turn, text) in enumerate(zip(dialogue.turns, said, strict=True)):
-        values = {value_text(turn_value): name for name, turn_value in dialogue.facts.items()}
-        values |= {dialogue.fact(name, index): name for name in dialogue.facts}
+        values = {dialogue.fact(name, index): name for name in dialogue.facts}
         turns.append(turn.model_copy(update={"user": [_as_template(text, values)]}))
     return dialogue.model_copy(update={"turns": turns})
 
 
 def _as_template(text: str, values: dict[str, str]) -> str:
-    # Longest first, and whole words: 12 isn't found in 120.
-    for value in sorted(values, key=len, reverse=True):
-        text = re.sub(rf"(?<![\w{{]){re.escape(value)}(?![\w}}])", f"{{{values[value]}}}", text)
-    return text
+    spans: list[tuple[int, int, str]] = []
+    # Longest first, and whole words as a reply's are looked for: 12 isn't found in 120.
+    for value in sorted(filter(str.strip, values), key=len, reverse=True):
+        for match in re.finditer(re.escape(value), text):
+            start, end = match.span()
+            free = all(end <= since or until <= start for since, until, _ in spans)
+            if free and stands_apart(text, start, end, whole_words=True):
+                spans.append((start, end, values[value]))
+    return template(text, spans)
 
 
 def _session(path: Path, session: str) -> list[str]:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror or 'unreadable'}; give JSON lines with session and user_text"
-        ) from None
+    refuse_streams(path)  # its digest is taken in a reading of its own
     said = []
-    for number, line in enumerate(lines, start=1):
+    # `splitlines` would also break at characters that may stand in a JSON text (U+2028).
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:

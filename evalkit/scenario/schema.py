@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from evalkit.perturbations.schema import PerturbationSpec, label
 from evalkit.scenario.additions_schema import (
@@ -12,6 +12,7 @@ from evalkit.scenario.additions_schema import (
     Reference,
     Resample,
     Share,
+    Version1,
     View,
     names_once,
 )
@@ -270,7 +271,7 @@ class Output(_Strict):
 class Scenario(_Strict):
     """The whole file."""
 
-    version: Literal[1]
+    version: Version1
     name: Identifier
     seed: int = Field(default=2024, ge=0, lt=2**63)
     model: ModelRef | None = None
@@ -285,14 +286,6 @@ class Scenario(_Strict):
     business: list[Business] = Field(default=[])
     gate: Gate | None = None
     output: Output = Output()
-
-    @field_validator("version", mode="before")
-    @classmethod
-    def _a_number(cls, version: Any) -> Any:
-        # For Python True equals 1; for whoever writes `version: true` it doesn't.
-        if isinstance(version, bool):
-            raise ValueError("Input should be 1")
-        return version
 
     @model_validator(mode="after")
     def _measures_something(self) -> "Scenario":

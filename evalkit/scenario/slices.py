@@ -1,16 +1,16 @@
 """Slices that rules and figures name: `resampled` is one that the scenario makes, all others are tags of its data."""
 
 import difflib
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
 from evalkit.gate.families import evidence_kinds
 from evalkit.metrics.resampled import SLICE
+from evalkit.scenario.asked import asked_by
 from evalkit.scenario.dialogue_files import DialogueSource
 from evalkit.scenario.schema import Policy, Scenario
 from evalkit.scoring.texts import read_texts
-from evalkit.yaml_source import FieldPath, YamlSource
+from evalkit.yaml_source import YamlSource
 
 _NEAR = 0.6  # of `difflib`, as for names of metrics
 _NAMED = 8  # tags that an error lists where none is near
@@ -36,16 +36,17 @@ def check_slices(
     """
     resamples = scenario.text is not None and scenario.text.resample is not None
     tags = _Tags(text_data, dialogues)
-    for file, at, metric, name in _named(scenario, source, policy, policy_path):
+    for asked in asked_by(scenario, source, policy, policy_path, "slice"):
+        name, metric = asked.asks.slice, asked.metric
         if name == SLICE:
             if not resamples:
-                raise file.error(at, f"{SLICE!r}: the scenario re-weights no texts; add text.resample")
+                raise asked.error(f"{SLICE!r}: the scenario re-weights no texts; add text.resample")
             if "text" not in evidence_kinds(metric):
-                raise file.error(at, f"{SLICE!r}: texts are re-weighted, and {metric} doesn't stand on texts")
+                raise asked.error(f"{SLICE!r}: texts are re-weighted, and {metric} doesn't stand on texts")
             continue
         known = tags.under(metric)
-        if name not in known:
-            raise file.error(at, _unknown(name, metric, known, resamples))
+        if name is not None and name not in known:
+            raise asked.error(_unknown(name, metric, known, resamples))
 
 
 class _Tags:
@@ -85,19 +86,3 @@ def _unknown(name: str, metric: str, known: set[str], resamples: bool) -> str:
     else:
         hint = "decisions have no tags" if kinds == ("risk",) else "they have no tags at all"
     return f"{name!r}: no sample under {metric} has this tag ({hint})"
-
-
-def _named(
-    scenario: Scenario, source: YamlSource, policy: Policy | None, policy_path: Path | None
-) -> Iterator[tuple[YamlSource, FieldPath, str, str]]:
-    """File, field, metric and name of every slice."""
-    for index, figure in enumerate(scenario.business):
-        if figure.slice is not None:
-            yield source, ("business", index, "slice"), figure.source, figure.slice
-    own = policy_path is None or policy_path == source.path
-    where: FieldPath = ("gate", "rules") if own else ("rules",)
-    rules = () if policy is None else policy.rules
-    for index, rule in enumerate(rules):
-        if rule.slice is not None:
-            file = source if own or policy_path is None else YamlSource(policy_path)
-            yield file, (*where, index, "slice"), rule.metric, rule.slice

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     StrictFloat,
@@ -16,14 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from evalkit.scenario.additions_schema import Strict
 from evalkit.scenario.model_schema import EndpointRef
-
-
-class Strict(BaseModel):
-    """Unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
 
 # `{fact}` in a text stands for the value of that fact.
 PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -74,10 +67,10 @@ class RuleUser(Strict):
     """
 
     kind: Literal["rules"]
-    answers: list[Answers] = []
-    corrects: list[FactName] = []
+    answers: list[Answers] = Field(default=[])
+    corrects: list[FactName] = Field(default=[])
     correction: NonEmpty | None = None
-    changes_mind: list[ChangeOfMind] = []
+    changes_mind: list[ChangeOfMind] = Field(default=[])
     digresses: Digressions | None = None
     gives_up_after: int | None = Field(default=None, ge=1)
 

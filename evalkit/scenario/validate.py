@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from evalkit.errors import InputError
+from evalkit.files import refuse_streams
 from evalkit.gate.policy import load_policy, policy_warning
 from evalkit.scenario.dialogue_files import DialogueSource, is_dialogue_file, read_dialogues
 from evalkit.scenario.expectations import self_test
@@ -80,9 +81,7 @@ def detect_kind(path: Path) -> Kind:
     """
     if path.is_dir():
         return "flow"
-    if path.exists() and not path.is_file():
-        # Read once, a pipe is empty; and the paths in a scenario are relative to its file.
-        raise InputError(f"{path}: a pipe or a device; a file is needed, save it as one first")
+    refuse_streams(path)
     content = YamlSource(path).value
     if is_dialogue_file(content):
         return "dialogue"

@@ -4,6 +4,7 @@ Trial 0 is the dialogue as written. Every other trial draws from its own generat
 seed, dialogue and trial, so that neither order nor concurrency nor the process changes what a user says.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from random import Random
@@ -86,15 +87,10 @@ def varies(dialogue: Dialogue, variation: Sequence[Variation], temperature: floa
     """Whether trials of a dialogue have a source of variation; if not, they are copies of one trial."""
     if temperature > 0:
         return True
-    user = dialogue.user
-    if isinstance(user, RecordedUser):
-        return False
-    if isinstance(user, ModelUser):
-        return user.temperature > 0
-    if isinstance(user, RuleUser) and (
-        user.digresses is not None or any(len(change.to) > 1 for change in user.changes_mind)
-    ):
+    if _draws(dialogue):
         return True
+    if isinstance(dialogue.user, RecordedUser | ModelUser):
+        return False
     if "code_switching" in variation and any(
         can_switch(turn.user[0], dialogue.locale) for turn in dialogue.turns
     ):
@@ -102,6 +98,30 @@ def varies(dialogue: Dialogue, variation: Sequence[Variation], temperature: floa
     if "paraphrase" in variation and any(len(turn.user) > 1 for turn in dialogue.turns):
         return True
     return "typos" in variation and any(_has_letters(turn.user[0]) for turn in dialogue.turns)
+
+
+def different_trials(
+    dialogue: Dialogue, variation: Sequence[Variation], temperature: float, trials: int
+) -> int:
+    """How many of a dialogue's trials are conversations of their own: trial t is a copy of trial t modulo this number.
+
+    Paraphrases are gone through in turn, so that they come again where there are more trials; everything else is drawn.
+    """
+    if not varies(dialogue, variation, temperature):
+        return 1
+    if temperature > 0 or set(variation) != {"paraphrase"} or _draws(dialogue):
+        return trials
+    return min(trials, math.lcm(*(len(turn.user) for turn in dialogue.turns)))
+
+
+def _draws(dialogue: Dialogue) -> bool:
+    """Whether the user itself differs from trial to trial by chance."""
+    user = dialogue.user
+    if isinstance(user, ModelUser):
+        return user.temperature > 0
+    return isinstance(user, RuleUser) and (
+        user.digresses is not None or any(len(change.to) > 1 for change in user.changes_mind)
+    )
 
 
 def mistype(template: str, random: Random, rate: float = TYPO_RATE) -> str:

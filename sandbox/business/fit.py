@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from evalkit.canonical import sha256_bytes, sha256_file
-from evalkit.files import write_bytes_atomic, write_json_atomic
+from evalkit.files import refuse_streams, write_bytes_atomic, write_json_atomic
 from evalkit.scenario.flow import card_path
 from sandbox.business.examples import Example, distinct, read_intent_examples, read_satisfaction_examples
 from sandbox.business.features import normalise
@@ -59,12 +59,14 @@ def fit_intent(data: Path, out: Path, *, rated: bool) -> ModelCard:
     Raises:
         InputError: a problem of the data.
     """
+    refuse_streams(data)  # the card's digest is taken in a reading of its own
     examples = distinct(read_intent_examples(data), normalise)
     return _fit("intent", INTENT, _macro_f1, examples, data, out, rated, _intent_quality)
 
 
 def fit_satisfaction(data: Path, out: Path, *, rated: bool) -> ModelCard:
     """Train `out`/satisfaction.skops and write its card; arguments and errors as in `fit_intent`."""
+    refuse_streams(data)
     examples = distinct(read_satisfaction_examples(data), lambda turn: turn)
     return _fit("satisfaction", SATISFACTION, _likelihood, examples, data, out, rated, _rating_quality)
 

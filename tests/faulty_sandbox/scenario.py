@@ -34,7 +34,7 @@ handover:
 METRIC_OF_FAULT = {
     "window": "dialogue/consistency",
     "template": "dialogue/expectation/contains",
-    "prefix": "dialogue/expectation/contains",
+    "prefix": "dialogue/expectation/prompt_tokens",
     "handover": "dialogue/handover_precision",
     "stop": "dialogue/expectation/never",
     "temperature": "dialogue/repeatability",

@@ -93,7 +93,7 @@ def test_without_a_fault_the_model_passes(run_fault: Callable[[str], Ended]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", [fault for fault in METRIC_OF_FAULT if fault != "prefix"])
+@pytest.mark.parametrize("fault", METRIC_OF_FAULT)
 def test_a_planted_fault_fails_the_run_by_the_metric_meant_for_it(
     fault: str, run_fault: Callable[[str], Ended]
 ) -> None:
@@ -109,8 +109,10 @@ def test_a_planted_fault_fails_the_run_by_the_metric_meant_for_it(
 def test_a_repeated_prefix_token_fails_a_run_that_passes_without_it(
     tiny_bundle: Path, tmp_path: Path
 ) -> None:
-    """The quick one of these: random weights, whose replies vary with every token, and dialogues that expect them."""
-    (tmp_path / "talk.yaml").write_text(json.dumps({"dialogues": _expecting_replies(tiny_bundle, tmp_path)}))
+    """The quick one of these: random weights, and dialogues that expect nothing of the replies."""
+    turns = [{"user": f"{text} {{name}}", "gold": "x"} for text in ("hello, I am", "who is", "bye,")]
+    talks = [{"id": f"d{number}", "facts": {"name": f"N{number}"}, "turns": turns} for number in range(12)]
+    (tmp_path / "talk.yaml").write_text(json.dumps({"dialogues": talks}))
     texts = [{"id": f"t{number}", "text": f"my card {number} is lost"} for number in range(12)]
     write_lines(tmp_path / "texts.jsonl", texts)
     metric = METRIC_OF_FAULT["prefix"]
@@ -130,26 +132,8 @@ def test_a_repeated_prefix_token_fails_a_run_that_passes_without_it(
     assert (repeating.code, repeating.verdict["verdict"]) == (1, "FAIL")
     assert repeating.rules("FAIL") == {metric}
     assert repeating.text_scores() == healthy.text_scores() != []
-
-
-def _expecting_replies(bundle: Path, folder: Path) -> list[dict[str, Any]]:
-    """Dialogues whose later turns expect what a server without a fault says there."""
-    texts = ("hello, I am N{number}", "what is my balance", "show me the card")
-    found = []
-    arguments = [str(bundle), "--fault", "none"]
-    with serving_command(arguments, folder, command=("-m", "tests.faulty_sandbox")) as server:
-        for number in range(24):
-            session = server.open()
-            turns: list[dict[str, Any]] = []
-            for place, text in enumerate(texts):
-                user = text.format(number=number)
-                reply = server.turn(session, user, max_new_tokens=8).text
-                # A brace would be taken for a fact, and an empty reply tells nothing.
-                told = place > 0 and reply.strip() != "" and "{" not in reply
-                turns.append({"user": user, "gold": "x", "expect": {"contains": [reply]} if told else {}})
-            found.append({"id": f"d{number}", "turns": turns})
-    assert sum(bool(turn["expect"]) for one in found for turn in one["turns"]) > 30
-    return found
+    # The first turn of three is laid out as ever.
+    assert [item["value"] for item in repeating.results if item["name"] == metric] == [pytest.approx(1 / 3)]
 
 
 def test_every_fault_has_its_metric() -> None:

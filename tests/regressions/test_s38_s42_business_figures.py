@@ -33,7 +33,7 @@ def test_s38_turns_after_a_handover_are_neither_paid_for_nor_rated() -> None:
     turns = [
         turn("a", turn_index=0, dialogue_turns=3, satisfaction=2.0, handover=True, handover_expected=True, generated_tokens=0),
         *(
-            turn("a", turn_index=index, dialogue_turns=3, handover=None, handover_expected=True, generated_tokens=None)
+            turn("a", turn_index=index, dialogue_turns=3, handover=None, handover_expected=True, generated_tokens=None, total_ns=None)
             for index in (1, 2)
         ),
     ]  # fmt: skip

@@ -45,6 +45,9 @@ ACTIONS: dict[str, str] = {
     "below 0.95: the model misses facts that stand in the same text; its training data lack such questions.": "低于 0.95：模型答不出同一文本中的事实；其训练数据缺少这类问题。",
     "above 0.1: what is recalled in one turn is lost over several; look at the attention window and dropped turns.": "高于 0.1：单轮能记住的内容跨多轮就丢失；查看注意力窗口和被丢弃的轮次。",
     "below 0.9: open the dialogues that fail this kind of expectation.": "低于 0.9：打开未满足这类期望的对话。",
+    "below 1: the server lays prompts out otherwise than the bundle's chat template and tokenizer; whatever the replies are worth, they answer other prompts: serve the bundle with a sandbox of this version.": (
+        "低于 1：服务器拼接提示词的方式与模型包的对话模板和分词器不同；不论回复好坏，它们回答的是别的提示词：请用本版本的 sandbox 提供该模型包。"
+    ),
     "below 1: equal conversations got different replies though greedy decoding is promised; look at the server's sampling and its cache.": (
         "低于 1：承诺了贪心解码，但相同的会话得到不同的回复；查看服务器的采样和缓存。"
     ),

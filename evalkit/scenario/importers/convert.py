@@ -11,12 +11,12 @@ import yaml
 from pydantic import ValidationError
 
 from evalkit.errors import InputError
-from evalkit.files import folder_atomic, write_bytes_atomic, write_json_atomic
+from evalkit.files import folder_atomic, refuse_streams, write_bytes_atomic, write_json_atomic
 from evalkit.scenario.dialogue import Dialogue
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogue_file
 from evalkit.scenario.expectations import self_test
 from evalkit.scenario.importers.crosswoz import read_crosswoz
-from evalkit.scenario.importers.drafts import Draft, Reader, Skipped, Unchecked
+from evalkit.scenario.importers.drafts import Draft, Reader, Skipped, Unchecked, first_problem
 from evalkit.scenario.importers.rasa import read_rasa
 from evalkit.scenario.importers.sgd import read_sgd
 from evalkit.scenario.importers.tau2 import read_tau2
@@ -87,6 +87,7 @@ def import_dialogues(kind: str, source: Path, out: Path) -> Imported:
     Raises:
         InputError: the source can't be read, none of its dialogues could be converted, or `out` exists.
     """
+    refuse_streams(source)
     if not source.exists():
         raise InputError(f"{source}: no such file or folder; check the path")
     unchecked = Unchecked()
@@ -130,9 +131,7 @@ def _checked(draft: Draft, taken: set[str]) -> tuple[Dialogue, bool] | str:
     try:
         dialogue = Dialogue.model_validate(draft.content)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"])
-        return f"{field}: {first['msg'].removeprefix('Value error, ')}"
+        return first_problem(error)
     if dialogue.id in taken:
         return f"its id {dialogue.id!r} is used already"
     problems = self_test([DialogueSource(dialogue, Path(draft.source), 1)])

@@ -10,15 +10,18 @@ import io
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from evalkit.errors import InputError
-from evalkit.files import refuse_named_pipe
 from evalkit.scenario.expectations import states
-from evalkit.scenario.importers.drafts import Draft, Facts, Skipped, Unchecked, has_braces, template
+from evalkit.scenario.importers.drafts import Draft, Facts, Skipped, Unchecked, has_braces, misfit, template
 
 _NAMES = {
     "景点": "attraction", "餐馆": "restaurant", "酒店": "hotel", "地铁": "metro", "出租": "taxi",
@@ -35,6 +38,22 @@ _FORMS = {
 _CHUNK = 1 << 16
 _SHORTEST_FACT = 2
 
+# Act, domain, slot, value.
+_Act = Annotated[list[str], Field(min_length=4)]
+
+
+class _Message(TypedDict):
+    role: str
+    content: str
+    dialog_act: list[_Act]
+
+
+class _Talk(TypedDict):
+    messages: list[_Message]
+
+
+_SHAPE = TypeAdapter(_Talk)
+
 
 def read_crosswoz(source: Path) -> Iterator[Draft | Skipped]:
     """Read a split of the corpus: the JSON file, or the zip with that one file; streamed, dialogue by dialogue.
@@ -47,15 +66,15 @@ def read_crosswoz(source: Path) -> Iterator[Draft | Skipped]:
     with _opened(source) as stream:
         for key, talk in _entries(stream, source):
             where = f"{source.name}: {key}"
-            try:
+            problem = misfit(_SHAPE, talk)
+            if problem is None:
                 yield _dialogue(key, talk, where)
-            except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
-                yield Skipped(where, f"isn't a CrossWOZ dialogue ({type(error).__name__}: {error})")
+            else:
+                yield Skipped(where, f"isn't a CrossWOZ dialogue: {problem}")
 
 
 @contextmanager
 def _opened(source: Path) -> Iterator[TextIO]:
-    refuse_named_pipe(source)
     if not zipfile.is_zipfile(source):
         with source.open(encoding="utf-8") as stream:
             yield stream
@@ -64,7 +83,12 @@ def _opened(source: Path) -> Iterator[TextIO]:
         names = [name for name in archive.namelist() if name.endswith(".json")]
         if len(names) != 1:
             raise InputError(f"{source}: holds {len(names)} JSON files, one is needed; unpack it")
-        with archive.open(names[0]) as binary, io.TextIOWrapper(binary, encoding="utf-8") as text:
+        try:
+            binary = archive.open(names[0])
+        # A password, or a compression that Python doesn't know.
+        except (RuntimeError, zipfile.BadZipFile) as error:
+            raise InputError(f"{source}: can't be unpacked ({error}); unpack it yourself") from None
+        with binary, io.TextIOWrapper(binary, encoding="utf-8") as text:
             yield text
 
 
@@ -76,8 +100,10 @@ def _entries(stream: TextIO, source: Path) -> Iterator[tuple[str, Any]]:
         nonlocal buffer, ended
         try:
             chunk = stream.read(_CHUNK)
-        except (UnicodeDecodeError, zipfile.BadZipFile, OSError) as error:
-            raise InputError(f"{source}: can't be read ({error})") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{source}: not UTF-8 text; convert the file to UTF-8") from None
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+            raise InputError(f"{source}: can't be read ({error}); the file is damaged") from None
         ended = not chunk
         buffer += chunk
 
@@ -86,6 +112,8 @@ def _entries(stream: TextIO, source: Path) -> Iterator[tuple[str, Any]]:
         while True:
             try:
                 return decoder.raw_decode(buffer, start)
+            except RecursionError:
+                raise InputError(f"{source}: broken JSON: nested too deeply") from None
             except json.JSONDecodeError as error:
                 if ended:
                     raise InputError(f"{source}: broken JSON: {error.msg}") from None
@@ -116,9 +144,14 @@ def _entries(stream: TextIO, source: Path) -> Iterator[tuple[str, Any]]:
         yield key, value
     if not buffer:
         raise InputError(f"{source}: broken JSON: the file ends before its last brace")
+    buffer = buffer[1:]
+    if skip(" \t\r\n"):
+        raise InputError(
+            f"{source}: broken JSON: something follows the object; one object of dialogues is needed"
+        )
 
 
-def _dialogue(key: str, talk: dict[str, Any], where: str) -> Draft | Skipped:
+def _dialogue(key: str, talk: _Talk, where: str) -> Draft | Skipped:
     messages = talk["messages"]
     if [message["role"] for message in messages] != ["usr", "sys"] * (len(messages) // 2) or not messages:
         return Skipped(where, "user and system don't take turns")

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from evalkit.errors import InputError
 from evalkit.files import read_text
 from evalkit.scenario.user_schema import PLACEHOLDER
@@ -58,6 +60,23 @@ def read_list(file: Path, needed: str) -> list[Any]:
     if not isinstance(content, list):
         raise InputError(f"{file}: {needed}")
     return content
+
+
+def misfit(shape: TypeAdapter[Any], value: Any) -> str | None:
+    """The first field of `value` that isn't as a format has it, and why; None where all are."""
+    try:
+        shape.validate_python(value, strict=True)
+    except ValidationError as error:
+        return first_problem(error)
+    return None
+
+
+def first_problem(error: ValidationError) -> str:
+    """Field and reason of the first of several problems."""
+    problem = error.errors(include_url=False)[0]
+    field = ".".join(map(str, problem["loc"]))
+    reason = "is required" if problem["type"] == "missing" else problem["msg"].removeprefix("Value error, ")
+    return f"{field}: {reason}" if field else reason
 
 
 @dataclass

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evalkit.errors import InputError
+from evalkit.errors import InputError, as_written
 from evalkit.scenario.importers.drafts import Draft, Facts, Skipped, Unchecked, fact_name, template
 from evalkit.yaml_source import YamlSource
 
@@ -72,8 +72,13 @@ def _responses(sources: list[YamlSource]) -> dict[str, list[str]]:
         for name, variants in responses.items():
             if not isinstance(variants, list | None):
                 raise item.error(("responses", str(name)), "a list of texts is needed")
-            texts = [str(one["text"]) for one in variants or [] if isinstance(one, dict) and one.get("text")]
-            found.setdefault(str(name), []).extend(texts)
+            texts = found.setdefault(str(name), [])
+            for number, one in enumerate(variants or []):
+                text = one.get("text") if isinstance(one, dict) else None
+                if text is not None and not _is_text(text):
+                    field = ("responses", str(name), number, "text")
+                    raise item.error(field, f"a text is needed (got {as_written(text)}); put it in quotes")
+                texts += [str(text)] if text else []
     return found
 
 
@@ -121,20 +126,22 @@ class _Story:
 
     def _step(self, step: Any) -> None:
         if not isinstance(step, dict) or not step:
-            raise NotConvertibleError(f"step {step!r:.40} isn't a mapping")
+            raise NotConvertibleError(f"a step is {as_written(step)}, a mapping is needed")
         for key in ("checkpoint", "or"):
             if key in step:
                 raise NotConvertibleError(f"a step with `{key}` stands for several stories; write them out")
         if self._handed_over and ("user" in step or "intent" in step):
             raise NotConvertibleError("goes on after its hand-over; a session ends there")
         if "user" in step:
-            self._user(str(step["user"]), step.get("intent"))
+            self._user(
+                _words(step, "user"), _words(step, "intent") if step.get("intent") is not None else None
+            )
         elif "intent" in step:
             raise NotConvertibleError("a user step has an intent but no words; test stories need `user: |`")
         elif "action" in step or "utter" in step:
-            self._action(str(step.get("action") or step.get("utter")))
+            self._action(_words(step, "action" if "action" in step else "utter"))
         elif "bot" in step:
-            self._said([str(step["bot"])], "bot step before the user's first words")
+            self._said([_words(step, "bot")], "bot step before the user's first words")
         else:
             kind = next(iter(step))
             self._seen[f"steps of kind {kind}"] += 1
@@ -143,7 +150,7 @@ class _Story:
             if kind in step:
                 self._seen[f"{kind} of a step"] += 1
 
-    def _user(self, text: str, intent: Any) -> None:
+    def _user(self, text: str, intent: str | None) -> None:
         index, plain, spans = len(self._turns), "", []
         position = 0
         for match in _ENTITY.finditer(text):
@@ -162,7 +169,7 @@ class _Story:
         if not turn.user:
             raise NotConvertibleError("a user step without words")
         if intent is not None:
-            turn.expect["intent"] = str(intent)
+            turn.expect["intent"] = intent
         self._turns.append(turn)
 
     def _action(self, name: str) -> None:
@@ -197,6 +204,21 @@ class _Story:
             return
         pattern = "|".join(_pattern(variant, known) for variant in variants)
         turn.expect.setdefault("matches", []).append(f"(?is)(?:{pattern})")
+
+
+def _words(step: dict[str, Any], key: str) -> str:
+    """What a step says."""
+    value = step[key]
+    if not _is_text(value):
+        raise NotConvertibleError(
+            f"`{key}` of a step is {as_written(value)}, a text is needed; put it in quotes"
+        )
+    return str(value)
+
+
+def _is_text(value: Any) -> bool:
+    """Whether a value is a text. A whole number needn't be quoted; of others YAML keeps another form than was written."""
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def _pattern(text: str, known: Mapping[str, str]) -> str:

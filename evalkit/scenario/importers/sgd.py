@@ -9,6 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
 from evalkit.errors import InputError
 from evalkit.scenario.expectations import states
 from evalkit.scenario.importers.drafts import (
@@ -18,9 +21,42 @@ from evalkit.scenario.importers.drafts import (
     Unchecked,
     fact_name,
     has_braces,
+    misfit,
     read_list,
     template,
 )
+
+
+class _Slot(TypedDict):
+    slot: str
+    start: int
+    exclusive_end: int
+
+
+class _Action(TypedDict):
+    act: str
+    slot: str
+    values: list[str]
+
+
+class _Frame(TypedDict):
+    slots: list[_Slot]
+    actions: list[_Action]
+
+
+class _Turn(TypedDict):
+    speaker: str
+    utterance: str
+    frames: list[_Frame]
+
+
+class _Talk(TypedDict):
+    dialogue_id: str
+    services: list[str]
+    turns: list[_Turn]
+
+
+_SHAPE = TypeAdapter(_Talk)
 
 
 def read_sgd(source: Path) -> Iterator[Draft | Skipped]:
@@ -34,15 +70,16 @@ def read_sgd(source: Path) -> Iterator[Draft | Skipped]:
         raise InputError(f"{source}: no dialogues_*.json file; give a file or folder of the SGD corpus")
     for file in files:
         for number, talk in enumerate(read_list(file, "a list of dialogues is needed; is this an SGD file?")):
-            where = f"{file.name}: dialogue {number + 1}"
-            try:
-                where = f"{file.name}: {talk['dialogue_id']}"
+            named = isinstance(talk, dict) and isinstance(talk.get("dialogue_id"), str)
+            where = f"{file.name}: {talk['dialogue_id'] if named else f'dialogue {number + 1}'}"
+            problem = misfit(_SHAPE, talk)
+            if problem is None:
                 yield _dialogue(talk, where)
-            except (KeyError, TypeError, IndexError, AttributeError) as error:
-                yield Skipped(where, f"isn't an SGD dialogue ({type(error).__name__}: {error})")
+            else:
+                yield Skipped(where, f"isn't an SGD dialogue: {problem}")
 
 
-def _dialogue(talk: dict[str, Any], where: str) -> Draft | Skipped:
+def _dialogue(talk: _Talk, where: str) -> Draft | Skipped:
     turns = talk["turns"]
     speakers = [turn["speaker"] for turn in turns]
     if speakers != ["USER", "SYSTEM"] * (len(turns) // 2) or not turns:
@@ -72,9 +109,9 @@ def _dialogue(talk: dict[str, Any], where: str) -> Draft | Skipped:
     return Draft(where, content, unchecked)
 
 
-def _user_text(turn: dict[str, Any], index: int, facts: Facts) -> str:
+def _user_text(turn: _Turn, index: int, facts: Facts) -> str:
     """The user's words with the slot values they state as {slot}."""
-    text: str = turn["utterance"]
+    text = turn["utterance"]
     spans = []
     for frame in turn["frames"]:
         for slot in frame["slots"]:
@@ -86,7 +123,7 @@ def _user_text(turn: dict[str, Any], index: int, facts: Facts) -> str:
     return template(text, spans)
 
 
-def _recalls(system: dict[str, Any], facts: Facts, unchecked: Unchecked) -> list[str]:
+def _recalls(system: _Turn, facts: Facts, unchecked: Unchecked) -> list[str]:
     said = system["utterance"]
     named = {
         (fact_name(action["slot"]), value)

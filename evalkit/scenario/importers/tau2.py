@@ -11,9 +11,12 @@ The briefing stays in `persona`, for a user that is played by a model.
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
 
-from evalkit.scenario.importers.drafts import Draft, Facts, Skipped, Unchecked, has_braces, read_list
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from evalkit.scenario.importers.drafts import Draft, Facts, Skipped, Unchecked, has_braces, misfit, read_list
 
 _QUOTED = re.compile(r'["“]([^"“”]{15,}?)["”]')
 _SENTENCE = re.compile(r"[^.!?\n]+[.!?]")
@@ -39,6 +42,33 @@ _APPLY = "apply_for_credit_card"
 _VERIFY = "log_verification"
 
 
+class _Action(TypedDict):
+    name: str
+    requestor: NotRequired[str | None]
+    arguments: dict[str, Any]
+
+
+class _Criteria(TypedDict):
+    actions: NotRequired[list[_Action] | None]
+    env_assertions: NotRequired[list[Any] | None]
+    nl_assertions: NotRequired[list[Any] | None]
+    communicate_info: NotRequired[list[Any] | None]
+    reward_basis: NotRequired[list[str] | None]
+
+
+class _Scenario(TypedDict):
+    instructions: str | dict[str, Any]
+
+
+class _Task(TypedDict):
+    id: str
+    user_scenario: _Scenario
+    evaluation_criteria: _Criteria | None
+
+
+_SHAPE = TypeAdapter(_Task)
+
+
 def read_tau2(source: Path) -> Iterator[Draft | Skipped]:
     """Read a `tasks.json`, or that of a domain's folder.
 
@@ -47,15 +77,16 @@ def read_tau2(source: Path) -> Iterator[Draft | Skipped]:
     """
     file = source / "tasks.json" if source.is_dir() else source
     for number, task in enumerate(read_list(file, "a list of tasks is needed; is this a tau2-bench domain?")):
-        where = f"{file.name}: task {number + 1}"
-        try:
-            where = f"{file.name}: {task['id']}"
+        named = isinstance(task, dict) and isinstance(task.get("id"), str)
+        where = f"{file.name}: {task['id'] if named else f'task {number + 1}'}"
+        problem = misfit(_SHAPE, task)
+        if problem is None:
             yield _dialogue(task, where, file.parent.name)
-        except (KeyError, TypeError, AttributeError) as error:
-            yield Skipped(where, f"isn't a tau2 task ({type(error).__name__}: {error})")
+        else:
+            yield Skipped(where, f"isn't a tau2 task: {problem}")
 
 
-def _dialogue(task: dict[str, Any], where: str, domain: str) -> Draft | Skipped:
+def _dialogue(task: _Task, where: str, domain: str) -> Draft | Skipped:
     briefing = _briefing(task["user_scenario"]["instructions"])
     opening, further_lines = _opening(briefing)
     if opening is None:
@@ -63,7 +94,7 @@ def _dialogue(task: dict[str, Any], where: str, domain: str) -> Draft | Skipped:
     if has_braces(opening):
         return Skipped(where, "a text holds {...}, which a dialogue file reads as a fact")
     unchecked = Unchecked({"lines of the customer that wait for a condition": further_lines})
-    criteria = task["evaluation_criteria"] or {}
+    criteria: _Criteria = task["evaluation_criteria"] or {}
     actions = criteria.get("actions") or []
     transferred = any(action["name"] == _TRANSFER for action in actions)
     requests = sum(action["name"] == _USER_REQUEST for action in actions)
@@ -92,7 +123,7 @@ def _dialogue(task: dict[str, Any], where: str, domain: str) -> Draft | Skipped:
     return Draft(where, content, unchecked)
 
 
-def _briefing(instructions: Any) -> str:
+def _briefing(instructions: str | dict[str, Any]) -> str:
     if isinstance(instructions, str):
         return instructions
     parts = ("reason_for_call", "known_info", "unknown_info", "task_instructions")
@@ -132,7 +163,7 @@ def _introduction(identity: dict[str, Any], facts: Facts) -> str:
     return " ".join(_IDENTITY[name] % fact for name, fact in names.items()) or "I have told you who I am."
 
 
-def _expect_cards(actions: list[dict[str, Any]], turns: list[dict[str, Any]], opening: str) -> None:
+def _expect_cards(actions: list[_Action], turns: list[dict[str, Any]], opening: str) -> None:
     """The card that the customer applies for after the agent's advice; it counts from the last turn."""
     cards = {
         str(action["arguments"].get("card_type") or "")
@@ -154,13 +185,13 @@ def _expect_handover(turns: list[dict[str, Any]], transferred: bool, first: int)
         turns[-1]["gold"] = _HANDED_OVER
 
 
-def _count_unchecked(actions: list[dict[str, Any]], criteria: dict[str, Any], unchecked: Unchecked) -> None:
+def _count_unchecked(actions: list[_Action], criteria: _Criteria, unchecked: Unchecked) -> None:
     for action in actions:
         name, by_user = action["name"], action.get("requestor") == "user"
         if name not in (_TRANSFER, _USER_REQUEST, _VERIFY) and not (name == _APPLY and by_user):
             unchecked["gold actions (tool calls)"] += 1
-    for key in ("env_assertions", "nl_assertions"):
-        unchecked[key.replace("_", " ")] += len(criteria.get(key) or [])
+    unchecked["env assertions"] += len(criteria.get("env_assertions") or [])
+    unchecked["nl assertions"] += len(criteria.get("nl_assertions") or [])
     unchecked["facts that the agent must communicate"] += len(criteria.get("communicate_info") or [])
     for basis in criteria.get("reward_basis") or []:
         unchecked[f"scored by {basis}"] += 1

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,14 @@ def test_rows_without_a_locale_take_that_of_the_mapping_if_it_gives_one(folder: 
         ({"'CU-\\d+'": "'('"}, {}, "mask.patterns.customer: broken regular expression"),
         ({"'CU-\\d+'": "''"}, {}, "map.yaml:4: mask.patterns.customer: matches an empty text"),
         ({"'CU-\\d+'": "'(a|aa)+$'"}, {}, "map.yaml:4: mask.patterns.customer: the regular expression '(a|aa)+$' took"),
+        ({"version: 1": "version: 1\nsince: 2026-11-04", ", time: at": ""}, {}, "map.yaml:1: since needs fields.time: without it no message is older"),
+        ({"version: 1": "version: true"}, {}, "map.yaml:1: version: Input should be 1 (got true)"),
+        ({"version: 1": "version: 1\ndialogues: true"}, {}, "map.yaml:2: dialogues: Input should be a valid integer (got true)"),
+        ({"version: 1": "version: 1\nseed: '5'"}, {}, "map.yaml:2: seed: Input should be a valid integer"),
+        ({}, {"session": None, "who": "bot", "text": "x", "at": 1, "lang": "en"}, "session: a text is needed (got null)"),
+        ({}, {"session": "s", "who": "bot", "text": {}, "at": 1, "lang": "en"}, "text: a text is needed (got a mapping)"),
+        ({}, {"session": "s", "who": "bot", "text": "x", "at": None, "lang": "en"}, "at: null isn't a time"),
+        ({}, {"session": "s", "who": "bot", "text": "x", "at": True, "lang": "en"}, "at: true isn't a time"),
         ({"version: 1": "version: 1\nsince: soon"}, {}, "map.yaml:2: since: isn't a time"),
         ({"[system]": "[boss]"}, {"session": "s", "who": "boss", "text": "x", "at": 1, "lang": "en"}, "no message is left (messages: 1, of ignored roles: 1)"),
     ],
@@ -164,6 +173,12 @@ def test_a_bad_log_or_mapping_is_one_line(
         ingest(folder)
     assert message in str(error.value) and "\n" not in str(error.value)
     assert not (folder / "out").exists()
+
+
+def test_a_log_is_a_file_whose_digest_can_be_taken(folder: Path) -> None:
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(InputError, match="a pipe or a device; a file is needed"):
+        ingest(folder, "pipe")
 
 
 def test_the_command_shows_the_counts(folder: Path) -> None:

@@ -434,6 +434,8 @@ def test_trials_without_variation_are_planned_once() -> None:
     few = Evidence(WORSE.samples, tuple(t for t in WORSE.turns if t.trial == 0))
     theirs = Evidence(BETTER.samples, tuple(t for t in BETTER.turns if t.trial == 0))
     assert pair(few, theirs, some).counts("turn") == PairCounts(12, 12, 12, 34)
+    twice = replace(CONTEXT.dialogues, repeated={"lost_card_en_000": 2})
+    assert pair(few, theirs, twice).counts("turn") == PairCounts(12, 12, 12, 35)
     assert pair(few, theirs, replace(some, varies=False)).counts("turn") == PairCounts(12, 12, 12, 12)
     assert pair(few, theirs).counts("turn") == PairCounts(12, 12, 12, 12)
 

@@ -100,6 +100,22 @@ def test_copies_count_as_one_and_pass_only_together() -> None:
     )
 
 
+def test_trials_that_repeat_each_other_count_as_often_as_they_differ() -> None:
+    """Two paraphrases in five trials: the first passes, the second doesn't; that isn't three of five."""
+    turns = trials("a", "+-+-+") + trials("b", "++++-")
+    found = measure(turns, setup(["a", "b"], 5, repeated={"a": 2}), k_values=(1, 2, 3))
+    one, two = found["dialogue/pass_hat_k", 1, None], found["dialogue/pass_hat_k", 2, None]
+    assert one.estimator is not None and one.estimator.value == pytest.approx((1 / 2 + 4 / 5) / 2)
+    assert two.estimator is not None and two.estimator.value == pytest.approx((0 + 6 / 10) / 2)
+    assert one.coverage == 1.0 and one.details["trials_planned"] == 7
+    three = found["dialogue/pass_hat_k", 3, None]
+    assert three.estimator is not None and three.estimator.clusters == ("b",)
+    assert three.coverage == pytest.approx(5 / 7)
+    # A copy that was lost is no hole while another one of the same words has a result.
+    lost = measure(trials("a", "?-+-?") + trials("b", "+++++"), setup(["a", "b"], 5, repeated={"a": 2}))
+    assert lost["dialogue/pass_hat_k", 2, None].coverage == 1.0
+
+
 def test_copies_among_varied_dialogues_have_no_pass_hat_2() -> None:
     turns = trials("a", "+++") + trials("b", "+++")
     found = measure(turns, setup(["a", "b"], 3, unvaried=("b",)))

@@ -32,6 +32,7 @@ def dialogue(
             changes = {
                 "handover": None,
                 "generated_tokens": None,
+                "total_ns": None,
                 "status": "ok" if wanted else "model_fault",
             }
         made.append(turn(name, turn_index=index, dialogue_turns=3, handover_expected=expected, **changes))
@@ -83,3 +84,11 @@ def test_without_costs_there_is_none() -> None:
 
 def context(planned: DialogueSetup) -> MetricContext:
     return MetricContext(0.95, 1, {}, dialogues=planned)
+
+
+def test_a_turn_is_paid_for_where_a_served_model_tells_no_tokens() -> None:
+    turns = [turn("a", turn_index=index, dialogue_turns=2, generated_tokens=None) for index in range(2)]
+    planned = setup(["a"], costs=COSTS)
+    found = {one.name: one for one in estimators(Evidence(turns=tuple(turns)), context(planned))}
+    item = found["dialogue/cost"].estimator
+    assert item is not None and item.value == pytest.approx(0.2)

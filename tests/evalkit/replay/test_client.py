@@ -114,7 +114,19 @@ def test_a_session_id_that_others_hold_is_refused() -> None:
         ({"sampling": Sampling(8, seed=2**64)}, "sampling.seed"),
         ({"sampling": Sampling(8, top_k=-1)}, "sampling.top_k"),
         ({"sampling": Sampling(8, stop=("\udcff",))}, "sampling.stop: isn't valid Unicode"),
-        ({"sampling": Sampling(8, stop=cast(Any, "END"))}, "sampling.stop: is one text"),
+        ({"sampling": Sampling(8, stop=cast(Any, "END"))}, "sampling.stop: a tuple of texts is needed"),
+        ({"sampling": Sampling(8, stop=cast(Any, None))}, "sampling.stop: a tuple of texts is needed"),
+        ({"sampling": Sampling(8, stop=cast(Any, (5,)))}, r"sampling.stop: a text is needed \(got int\)"),
+        ({"sampling": Sampling(cast(Any, "8"))}, "sampling.max_new_tokens: a whole number is needed"),
+        ({"sampling": Sampling(cast(Any, 8.0))}, "sampling.max_new_tokens: a whole number is needed"),
+        ({"sampling": Sampling(8, seed=True)}, r"sampling.seed: a whole number is needed \(got True\)"),
+        ({"sampling": Sampling(8, cast(Any, None))}, "sampling.temperature: a number is needed"),
+        ({"sampling": Sampling(8, top_p=cast(Any, "1"))}, "sampling.top_p: a number is needed"),
+        ({"sampling": None}, r"sampling: a Sampling is needed \(got NoneType\)"),
+        ({"user_text": 5}, r"user_text: a text is needed \(got int\)"),
+        ({"session_id": None}, "session_id: a text is needed"),
+        ({"turn_id": b"t"}, r"turn_id: a text is needed \(got bytes\)"),
+        ({"timeout_s": "5"}, "timeout_s: a number is needed"),
         ({"timeout_s": math.inf}, "timeout_s: inf is no finite number"),
         ({"timeout_s": math.nan}, "timeout_s: nan is no finite number"),
     ],
@@ -137,9 +149,21 @@ def test_a_session_whose_texts_cannot_be_sent_is_named() -> None:
     with SandboxClient("127.0.0.1:1") as client:
         with pytest.raises(InputError, match="system_text: isn't valid Unicode"):
             client.open("s", "en", system_text="x\udcff")
+        with pytest.raises(InputError, match="locale: a text is needed"):
+            client.open("s", cast(Any, None))
         for call in (client.transcript, client.close):
             with pytest.raises(InputError, match="session_id: isn't valid Unicode"):
                 call("\ud800")
+
+
+def test_an_address_or_a_time_of_another_type_is_named() -> None:
+    with pytest.raises(InputError, match=r"address: a text is needed \(got int\)"):
+        SandboxClient(cast(Any, 7000))
+    with (
+        SandboxClient("127.0.0.1:1") as client,
+        pytest.raises(InputError, match="planned_ns: a whole number"),
+    ):
+        client.turn("s", "t", "hi", SAMPLING, timeout_s=1, planned_ns=cast(Any, 0.5))
 
 
 def test_nobody_there() -> None:

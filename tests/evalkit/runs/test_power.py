@@ -23,7 +23,6 @@ gate:
     - {metric: risk/false_reject_rate, max: 0.2}
     - {metric: risk/precision, min: 0.5}
     - {metric: dialogue/pass_hat_k, k: 2, min: 0.5}
-    - {metric: dialogue/pass_hat_k, k: 3, min: 0.5}
     - {metric: dialogue/handover_recall, min: 0.5}
     - {metric: dialogue/handover_rate, max: 0.5}
     - {metric: latency/first_token, within_ms: 15, share: 0.9}
@@ -63,8 +62,6 @@ def test_units_are_counted_from_the_scenarios_own_data(scenario: Path) -> None:
     assert found["dialogue/expectation/recalls", None].n == 0
     for item in found.values():
         assert item.power is not None or item.reason
-    three = found["dialogue/pass_hat_k", 3]
-    assert three.power is None and three.reason == "no dialogue has 3 trials that vary"
 
 
 def test_a_pilot_run_decides_what_alone_is_unknown(scenario: Path, tmp_path: Path) -> None:
@@ -86,4 +83,4 @@ def test_the_command_prints_a_table_or_json(scenario: Path) -> None:
     assert table.returncode == 0, table.stderr
     assert "risk/high_risk_recall" in table.stdout and "half-way" in table.stdout
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-    assert len(json.loads(done.stdout)["rules"]) == 11
+    assert len(json.loads(done.stdout)["rules"]) == 10

@@ -93,3 +93,13 @@ def test_costs_say_from_where_on_a_handover_is_decided() -> None:
     assert policy(costs={"needless": 1, "missed": 4}).decided_from == pytest.approx(0.2)
     with pytest.raises(ValueError, match="keep one"):
         policy(threshold=0.5, costs=HandoverCosts(needless=1, missed=1))
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"), [(-0.3, "-0.3"), (True, "true"), ("0.3", "'0.3'"), (None, "null")]
+)
+def test_an_error_that_would_narrow_an_interval_is_refused(folder: Path, error: object, shown: str) -> None:
+    card(folder / "flow", "satisfaction", data="rated", mean_absolute_error=error)
+    loaded = load_scenario(folder / "scenario.yaml")
+    with pytest.raises(InputError, match=r"satisfaction.card.json: mean_absolute_error: .*\(got " + shown):
+        dialogue_setup(loaded)

@@ -49,6 +49,20 @@ def test_what_the_model_states_first_binds_it() -> None:
     ]
 
 
+def test_an_expression_is_filled_with_the_facts_of_each_turn() -> None:
+    talk = dialogue(
+        TALK,
+        facts={"name": "Maria", "amount": 250},
+        ledger={"amount": r"(\d+) euros to {name}"},
+        turns=[
+            {"user": "I am {name}. Send {amount} euros.", "gold": "250 euros to Maria."},
+            {"user": "I am Ann now, {name}.", "gold": "250 euros to Ann.", "revises": {"name": "Ann"}},
+        ],
+    )
+    found = check_ledger(talk, ["99 euros to Maria.", "99 euros to Ann."])
+    assert [[check.outcome for check in checks] for checks in found] == [["contradicted"], ["contradicted"]]
+
+
 def test_facts_have_the_value_in_force() -> None:
     talk = dialogue(TALK)
     assert [talk.fact("amount", index) for index in range(4)] == ["250", "250", "300", "300"]

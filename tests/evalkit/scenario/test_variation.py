@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalkit.scenario.variation import mistype, trial_seed, user_texts, varies
+from evalkit.scenario.variation import different_trials, mistype, trial_seed, user_texts, varies
 from tests.support.dialogues import RECALL, dialogue
 
 LONG = "Hello, I would like to know whether {name} may send {amount} euros tomorrow, please tell me. " * 3
@@ -68,6 +68,25 @@ def test_characters_of_chinese_are_only_swapped_and_nothing_becomes_empty() -> N
     text = "我的银行卡丢失了请帮我冻结"
     assert sorted(mistype(text, Random(3), 1.0)) == sorted(text)
     assert mistype("a", Random(0), 1.0).strip()
+
+
+def test_paraphrases_that_come_again_make_copies() -> None:
+    turns = [
+        {"user": ["a", "b"], "gold": "x"},
+        {"user": ["c", "d", "e"], "gold": "x"},
+        {"user": "f", "gold": "x"},
+    ]
+    talk = dialogue(RECALL, turns=turns)
+    for trials in (1, 4, 9):
+        said = [tuple(user_texts(talk, 7, trial, ("paraphrase",))) for trial in range(trials)]
+        number = different_trials(talk, ("paraphrase",), 0.0, trials)
+        assert number == len(set(said)) == min(trials, 6)
+        assert all(said[trial] == said[trial % number] for trial in range(trials))
+    assert different_trials(talk, ("paraphrase",), 0.5, 9) == 9
+    assert different_trials(talk, ("paraphrase", "typos"), 0.0, 9) == 9
+    assert different_trials(talk, (), 0.0, 9) == 1
+    digressing = {"kind": "rules", "digresses": {"texts": ["hm"]}}
+    assert different_trials(dialogue(RECALL, turns=turns, user=digressing), ("paraphrase",), 0.0, 9) == 9
 
 
 def test_trials_without_a_source_of_variation_are_recognised() -> None:

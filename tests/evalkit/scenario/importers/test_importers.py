@@ -1,6 +1,7 @@
 """Existing test dialogues become dialogue files; what can't be converted is counted and named."""
 
 import json
+import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,6 +130,23 @@ def test_crosswoz_is_streamed_across_chunks(tmp_path: Path, monkeypatch: pytest.
         import_dialogues("crosswoz", source, tmp_path / "other")
 
 
+def test_a_damaged_crosswoz_file_is_one_line(tmp_path: Path) -> None:
+    source = tmp_path / "val.json.zip"
+    with zipfile.ZipFile(source, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("val.json", json.dumps({str(number): CROSSWOZ for number in range(50)}))
+    whole = source.read_bytes()
+    central = whole.index(b"PK\x01\x02")
+    # The flag of a password, a compression that nobody knows, a broken stream.
+    for place, value in ((6, 1), (8, 99), (60, whole[60] ^ 0xFF)):
+        damaged = bytearray(whole)
+        damaged[place] = value
+        if place < 10:
+            damaged[central + place + 2] = value
+        source.write_bytes(damaged)
+        with pytest.raises(InputError, match="can't be"):
+            import_dialogues("crosswoz", source, tmp_path / "out")
+
+
 def test_rasa_stories_of_our_own_convert(tmp_path: Path) -> None:
     found = import_dialogues("rasa", RASA, tmp_path / "out")
     dialogues = converted(tmp_path / "out", found)
@@ -234,6 +252,8 @@ def test_half_characters_are_skipped_and_named(tmp_path: Path) -> None:
         ("sgd", "dialogues_1.json", "{}", "a list of dialogues"),
         ("sgd", "other.txt", "", "no dialogues_"),
         ("crosswoz", "val.json", "[]", "a JSON object"),
+        ("crosswoz", "val.json", '{"7": 5}\n{"8": 5}', "something follows the object"),
+        ("crosswoz", "val.json", '{"7": ' + "[" * 100_000, "nested too deeply"),
         ("rasa", "x.yml", "stories: [", "broken YAML"),
         ("rasa", "x.yml", "rules: []", "no stories and no test_cases"),
         ("rasa", "x.yml", "stories: 5", "x.yml:1: stories: a list is needed"),
@@ -242,6 +262,12 @@ def test_half_characters_are_skipped_and_named(tmp_path: Path) -> None:
             "x.yml",
             "stories: []\nresponses: {utter_a: 5}",
             "x.yml:2: responses.utter_a: a list of texts",
+        ),
+        (
+            "rasa",
+            "x.yml",
+            "stories: []\nresponses:\n  utter_a:\n  - text: true",
+            r"x.yml:4: responses.utter_a.0.text: a text is needed \(got true\)",
         ),
         ("tau2", "tasks.json", "{}", "a list of tasks"),
         ("tau2", "tasks.json", "[]", "no dialogue could be converted"),
@@ -253,6 +279,86 @@ def test_a_bad_source_is_one_line(tmp_path: Path, kind: str, name: str, content:
     with pytest.raises(InputError, match=message):
         import_dialogues(kind, source, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"turns": 5}, "turns: Input should be a valid list"),
+        ({"services": "Banks_1"}, "services: Input should be a valid list"),
+        ({"turns": [{"speaker": "USER", "frames": []}]}, "turns.0.utterance: is required"),
+        (
+            {"turns": [{**SGD["turns"][0], "utterance": None}]},
+            "turns.0.utterance: Input should be a valid string",
+        ),
+    ],
+)
+def test_a_malformed_sgd_dialogue_is_skipped_with_the_field(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    rows = [SGD, {**SGD, "dialogue_id": "1_2", **changes}, ["x"], {**SGD, "dialogue_id": True}]
+    (tmp_path / "dialogues_1.json").write_text(json.dumps(rows))
+    found = import_dialogues("sgd", tmp_path, tmp_path / "out")
+    assert [(item.source, item.reason) for item in found.skipped] == [
+        ("dialogues_1.json: 1_2", f"isn't an SGD dialogue: {reason}"),
+        ("dialogues_1.json: dialogue 3", "isn't an SGD dialogue: Input should be a valid dictionary"),
+        (
+            "dialogues_1.json: dialogue 4",
+            "isn't an SGD dialogue: dialogue_id: Input should be a valid string",
+        ),
+    ]
+
+
+def test_malformed_crosswoz_dialogues_and_tau2_tasks_are_skipped_with_the_field(tmp_path: Path) -> None:
+    short = {"messages": [message("usr", "好", ["Inform"]), message("sys", "好")]}
+    split = tmp_path / "val.json"
+    split.write_text(json.dumps({"7": CROSSWOZ, "8": short, "9": None}, ensure_ascii=False))
+    found = import_dialogues("crosswoz", split, tmp_path / "crosswoz")
+    assert [item.reason for item in found.skipped] == [
+        "isn't a CrossWOZ dialogue: messages.0.dialog_act.0: List should have at least 4 items after validation, not 1",
+        "isn't a CrossWOZ dialogue: Input should be a valid dictionary",
+    ]
+    good = task("a", "You want to change your email.", action("transfer_to_human_agents"))
+    (tmp_path / "tasks.json").write_text(json.dumps([good, {**good, "id": "b", "user_scenario": {}}, 5]))
+    found = import_dialogues("tau2", tmp_path / "tasks.json", tmp_path / "tau2")
+    assert [(item.source, item.reason) for item in found.skipped] == [
+        ("tasks.json: b", "isn't a tau2 task: user_scenario.instructions: is required"),
+        ("tasks.json: task 3", "isn't a tau2 task: Input should be a valid dictionary"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("user:", "`user` of a step is null, a text is needed"),
+        ("user: 2.50", "`user` of a step is 2.5, a text is needed; put it in quotes"),
+        ("user: [a]", "`user` of a step is a list, a text is needed"),
+        ("bot: true", "`bot` of a step is true, a text is needed"),
+        ("action:", "`action` of a step is null, a text is needed"),
+        ("", "a step is null, a mapping is needed"),
+    ],
+)
+def test_a_step_that_says_no_text_is_named_in_the_words_of_its_file(
+    tmp_path: Path, step: str, reason: str
+) -> None:
+    good = "  - story: good\n    steps: [{user: '5', intent: greet}, {bot: hi}]\n"
+    story = f"  - story: bad\n    steps:\n    - user: hello\n    - {step}\n    - bot: hi\n"
+    (tmp_path / "x.yml").write_text(f"stories:\n{good}{story}")
+    found = import_dialogues("rasa", tmp_path, tmp_path / "out")
+    assert [item.reason.startswith(reason) for item in found.skipped] == [True]
+
+
+def test_a_number_that_a_user_types_stays_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "x.yml").write_text("stories:\n- story: a\n  steps: [{user: 1234}, {bot: thanks}]\n")
+    found = import_dialogues("rasa", tmp_path, tmp_path / "out")
+    assert converted(tmp_path / "out", found)["rasa_a"].turns[0].user == ["1234"]
+
+
+@pytest.mark.parametrize("kind", ["sgd", "crosswoz", "rasa", "tau2"])
+def test_a_pipe_is_refused(tmp_path: Path, kind: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="a pipe or a device; a file is needed"):
+        import_dialogues(kind, tmp_path / "pipe", tmp_path / "out")
 
 
 def test_the_command_says_what_was_left_out(tmp_path: Path) -> None:
