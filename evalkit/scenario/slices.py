@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from evalkit.gate.families import evidence_kinds
+from evalkit.gate.policy import policy_field
 from evalkit.metrics.resampled import SLICE
 from evalkit.scenario.dialogue_files import DialogueSource
 from evalkit.scenario.schema import Policy, Scenario
@@ -20,7 +21,7 @@ def check_slices(
     scenario: Scenario,
     source: YamlSource,
     policy: Policy | None,
-    policy_path: Path | None,
+    policy_source: YamlSource | None,
     text_data: Path | None,
     dialogues: tuple[DialogueSource, ...],
 ) -> None:
@@ -28,7 +29,7 @@ def check_slices(
 
     Args:
         scenario, source: the parsed file and its lines.
-        policy, policy_path: its gate, and the file that holds it.
+        policy, policy_source: its gate, and the file that holds it.
         text_data, dialogues: whose tags are slices.
 
     Raises:
@@ -36,7 +37,7 @@ def check_slices(
     """
     resamples = scenario.text is not None and scenario.text.resample is not None
     tags = _Tags(text_data, dialogues)
-    for file, at, metric, name in _named(scenario, source, policy, policy_path):
+    for file, at, metric, name in _named(scenario, source, policy, policy_source):
         if name == SLICE:
             if not resamples:
                 raise file.error(at, f"{SLICE!r}: the scenario re-weights no texts; add text.resample")
@@ -88,16 +89,15 @@ def _unknown(name: str, metric: str, known: set[str], resamples: bool) -> str:
 
 
 def _named(
-    scenario: Scenario, source: YamlSource, policy: Policy | None, policy_path: Path | None
+    scenario: Scenario, source: YamlSource, policy: Policy | None, policy_source: YamlSource | None
 ) -> Iterator[tuple[YamlSource, FieldPath, str, str]]:
     """File, field, metric and name of every slice."""
     for index, figure in enumerate(scenario.business):
         if figure.slice is not None:
             yield source, ("business", index, "slice"), figure.source, figure.slice
-    own = policy_path is None or policy_path == source.path
-    where: FieldPath = ("gate", "rules") if own else ("rules",)
-    rules = () if policy is None else policy.rules
-    for index, rule in enumerate(rules):
+    if policy is None or policy_source is None:
+        return
+    for index, rule in enumerate(policy.rules):
         if rule.slice is not None:
-            file = source if own or policy_path is None else YamlSource(policy_path)
-            yield file, (*where, index, "slice"), rule.metric, rule.slice
+            at = (*policy_field(policy_source), "rules", index, "slice")
+            yield policy_source, at, rule.metric, rule.slice

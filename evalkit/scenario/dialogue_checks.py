@@ -1,0 +1,54 @@
+"""What the dialogues of a scenario ask for against what the scenario has: a flow, its labels, who may decide a release."""
+
+from pathlib import Path
+
+from evalkit.errors import InputError
+from evalkit.scenario.dialogue_files import DialogueSource
+from evalkit.scenario.flow import unknown_label
+from evalkit.scenario.schema import Policy
+from evalkit.scenario.user_schema import ModelUser
+
+
+def refuse_flow_expectations(dialogues: tuple[DialogueSource, ...], scenario_path: Path) -> None:
+    """A scenario without a flow recognises no intent and hands nobody over."""
+    for item in dialogues:
+        for index, turn in enumerate(item.dialogue.turns):
+            wanted = turn.expect
+            if wanted.intent is not None or (wanted.handover is not None and wanted.handover.required):
+                raise InputError(
+                    f"{item.path}:{item.line}: {item.dialogue.id}: turn {index + 1} expects an intent or a "
+                    f"hand-over, but {scenario_path} names no flow; add `flow:` to the scenario"
+                )
+
+
+def refuse_blocking_on_model_users(
+    dialogues: tuple[DialogueSource, ...], policy: Policy, policy_path: Path
+) -> None:
+    """What a model says in the user's place isn't ours to vouch for: by default it decides no release."""
+    blocking = [
+        rule.metric
+        for rule in policy.rules
+        if rule.severity == "block"
+        and rule.metric.startswith(("dialogue/", "latency/", "cache/", "business/"))
+    ]
+    for item in dialogues:
+        user = item.dialogue.user
+        if isinstance(user, ModelUser) and not user.may_block and blocking:
+            raise InputError(
+                f"{item.path}:{item.line}: {item.dialogue.id}: a model plays the user, and the blocking rule on "
+                f"{blocking[0]} of {policy_path} would stand on it; give the rule severity: warn, or the user "
+                "may_block: true"
+            )
+
+
+def refuse_unknown_labels(dialogues: tuple[DialogueSource, ...], labels: frozenset[str] | None) -> None:
+    """An expectation of an intent that the flow never gives would fail whatever the model says."""
+    if labels is None:
+        return
+    for item in dialogues:
+        for index, turn in enumerate(item.dialogue.turns):
+            if turn.expect.intent is not None and turn.expect.intent not in labels:
+                raise InputError(
+                    f"{item.path}:{item.line}: {item.dialogue.id}: turns.{index}.expect.intent: "
+                    f"{unknown_label(turn.expect.intent, labels)}"
+                )
