@@ -1,8 +1,10 @@
 """What the dialogues of a scenario ask for against what the scenario has: a flow, its labels, who may decide a release."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from evalkit.errors import InputError
+from evalkit.metrics.own import OwnMetric
 from evalkit.scenario.dialogue_files import DialogueSource
 from evalkit.scenario.flow import unknown_label
 from evalkit.scenario.schema import Policy
@@ -22,14 +24,18 @@ def refuse_flow_expectations(dialogues: tuple[DialogueSource, ...], scenario_pat
 
 
 def refuse_blocking_on_model_users(
-    dialogues: tuple[DialogueSource, ...], policy: Policy, policy_path: Path
+    dialogues: tuple[DialogueSource, ...], own: Sequence[OwnMetric], policy: Policy, policy_path: Path
 ) -> None:
     """What a model says in the user's place isn't ours to vouch for: by default it decides no release."""
+    of_turns = {metric.name for metric in own if metric.evidence == "turn"}
     blocking = [
         rule.metric
         for rule in policy.rules
         if rule.severity == "block"
-        and rule.metric.startswith(("dialogue/", "latency/", "cache/", "business/"))
+        and (
+            rule.metric.startswith(("dialogue/", "latency/", "cache/", "business/"))
+            or rule.metric in of_turns
+        )
     ]
     for item in dialogues:
         user = item.dialogue.user

@@ -191,8 +191,9 @@ def check_gate(loaded: LoadedScenario, policy: Policy | None, policy_source: Yam
     """
     assert loaded.source is not None
     if policy is not None and policy_source is not None:
-        check_policy(policy, policy_source, loaded.additions.declared.specs)
-        refuse_blocking_on_model_users(loaded.dialogues, policy, policy_source.path)
+        declared = loaded.additions.declared
+        check_policy(policy, policy_source, declared.specs)
+        refuse_blocking_on_model_users(loaded.dialogues, declared.own, policy, policy_source.path)
     check_slices(loaded.scenario, loaded.source, policy, policy_source, loaded.text_data, loaded.dialogues)
 
 
