@@ -16,6 +16,7 @@ from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import Reader
 from evalkit.runs.plan import context_from_plan, read_plan
+from evalkit.scenario.dialogue_checks import blocking_on_turns
 from evalkit.scenario.loader import policy_of_file
 from evalkit.scenario.schema import Policy
 
@@ -39,10 +40,17 @@ def checked_policy(folder: RunFolder, file: Path | None = None) -> Policy:
     """
     plan = read_plan(folder)
     context = context_from_plan(plan)
-    declared = {**declare(context).specs, **robustness_specs(context.robustness)}
+    additions = declare(context)
+    declared = {**additions.specs, **robustness_specs(context.robustness)}
     if file is not None:
         policy, source = policy_of_file(file)
         check_policy(policy, source, declared)
+        metric = blocking_on_turns(policy, additions.own)
+        if metric is not None and context.dialogues is not None and context.dialogues.model_users:
+            raise InputError(
+                f"{file}: a model played the user of {context.dialogues.model_users[0]} in {folder.path}, and the blocking "
+                f"rule on {metric} would stand on it; give the rule severity: warn"
+            )
         return policy
     policy = _own_policy(folder, plan)
     problem = policy_problem(policy, declared)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from evalkit.errors import InputError
 from evalkit.metrics.own import OwnMetric
+from evalkit.scenario.dialogue import Dialogue
 from evalkit.scenario.dialogue_files import DialogueSource
 from evalkit.scenario.flow import unknown_label
 from evalkit.scenario.schema import Policy
@@ -27,24 +28,32 @@ def refuse_blocking_on_model_users(
     dialogues: tuple[DialogueSource, ...], own: Sequence[OwnMetric], policy: Policy, policy_path: Path
 ) -> None:
     """What a model says in the user's place isn't ours to vouch for: by default it decides no release."""
-    of_turns = {metric.name for metric in own if metric.evidence == "turn"}
-    blocking = [
-        rule.metric
-        for rule in policy.rules
-        if rule.severity == "block"
-        and (
-            rule.metric.startswith(("dialogue/", "latency/", "cache/", "business/"))
-            or rule.metric in of_turns
-        )
-    ]
+    metric = blocking_on_turns(policy, own)
     for item in dialogues:
-        user = item.dialogue.user
-        if isinstance(user, ModelUser) and not user.may_block and blocking:
+        if metric is not None and may_not_block(item.dialogue):
             raise InputError(
                 f"{item.path}:{item.line}: {item.dialogue.id}: a model plays the user, and the blocking rule on "
-                f"{blocking[0]} of {policy_path} would stand on it; give the rule severity: warn, or the user "
+                f"{metric} of {policy_path} would stand on it; give the rule severity: warn, or the user "
                 "may_block: true"
             )
+
+
+def may_not_block(dialogue: Dialogue) -> bool:
+    """Whether a model plays the user, and nobody vouches for it."""
+    return isinstance(dialogue.user, ModelUser) and not dialogue.user.may_block
+
+
+def blocking_on_turns(policy: Policy, own: Sequence[OwnMetric]) -> str | None:
+    """The metric of the first blocking rule that may stand on dialogues, or None.
+
+    Args:
+        policy: the rules.
+        own: metrics of the scenario's own.
+    """
+    of_turns = {metric.name for metric in own if metric.evidence == "turn"}
+    prefixes = ("dialogue/", "latency/", "cache/", "business/")
+    blocking = (rule.metric for rule in policy.rules if rule.severity == "block")
+    return next((name for name in blocking if name.startswith(prefixes) or name in of_turns), None)
 
 
 def refuse_unknown_labels(dialogues: tuple[DialogueSource, ...], labels: frozenset[str] | None) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from evalkit.bundle import load_bundle
 from evalkit.cli import cli
 from evalkit.console import run
 from evalkit.runs.folder import RunFolder
+from evalkit.runs.plan import context_to_plan
 from evalkit.runs.promotion import bind_alias
 from evalkit.runs.promotion import promote as promote_run
 from evalkit.runs.recording import record_run
+from tests.evalkit.fake_run import RULES, context_for, random_evidence, write_run
 from tests.support.bundles import reseal
 from tests.support.promotable import FAILING, Shop, digest_of, make_shop
 
@@ -372,6 +375,29 @@ def test_a_model_in_the_users_place_binds_no_alias_that_blocks_on_it(evalkit: "C
         )
         assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", talks) == code
     assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", talks) == 0
+
+
+def test_a_run_with_a_model_in_the_users_place_is_judged_by_no_rule_that_blocks_on_it(
+    evalkit: "Command", tmp_path: Path
+) -> None:
+    evidence = random_evidence(1)
+    context = context_for(evidence)
+    assert context.dialogues is not None
+    talks = replace(context.dialogues, model_users=(context.dialogues.dialogue_ids[0],))
+    for name, dialogues, code in (("vouched", context.dialogues, 0), ("not", talks, 2)):
+        settings = context_to_plan(replace(context, dialogues=dialogues))
+        measurement = {"candidate": settings, "baseline": settings}
+        run = write_run(tmp_path / name, RULES, evidence, None, {"measurement": measurement}).path
+        policy = tmp_path / "policy.yaml"
+        policy.write_text("rules: [{metric: dialogue/pass_hat_k, k: 1, min: 0.5}]\n")
+        assert evalkit("judge", run, "--policy", policy) == code, evalkit.err
+        if code:
+            assert evalkit.err == (
+                f"error: {policy}: a model played the user of lost_card_en_000 in {run}, and the blocking rule on "
+                "dialogue/pass_hat_k would stand on it; give the rule severity: warn\n"
+            )
+        policy.write_text("rules: [{metric: perplexity/token, max: 100}]\n")
+        assert evalkit("judge", run, "--policy", policy) == 0
 
 
 @pytest.mark.parametrize("edited", ["plan.json", "evidence/candidate/samples.parquet", "results.json"])
