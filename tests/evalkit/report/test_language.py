@@ -18,6 +18,7 @@ from evalkit.report.language import ENGLISH, Language, language
 from evalkit.report.markdown import render_markdown
 from evalkit.report.source import ReportSource
 from evalkit.report.view import build_view
+from evalkit.runs.results_io import STATUSES
 from tests.evalkit import fake_run
 from tests.evalkit.report import review_run
 
@@ -118,6 +119,14 @@ def test_every_reason_of_the_judge_is_translated(name: str) -> None:
     said = set(sentences(GATE_FOLDER / f"{name}.py")) - PUT_TOGETHER
     assert len(said) > 5
     assert not {text for text in said if chinese.translation(text) is None}
+
+
+def test_records_that_are_not_ok_are_translated_with_their_kind() -> None:
+    chinese = language("zh")
+    for kind, statuses in STATUSES.items():
+        for status in statuses[1:]:
+            said = chinese(f"7 {kind} {status.replace('_', ' ')}")
+            assert not re.search("[a-z]", said), said
 
 
 @pytest.mark.parametrize("look", [1, 2, 3])
