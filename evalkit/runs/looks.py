@@ -5,7 +5,10 @@ look is counted where the registry knows a judged run of a scenario of the same 
 whose scenario digest is another one: other texts, dialogues, trials or seed. The same run once more is no new look.
 """
 
+from contextlib import suppress
+
 from evalkit.console import say
+from evalkit.errors import InputError
 from evalkit.gate.policy import policy_digest
 from evalkit.gate.verdict import read_verdict
 from evalkit.runs.folder import RunFolder
@@ -45,15 +48,14 @@ def look_under(folder: RunFolder, policy: Policy) -> int:
     run is first judged by it, and stays what it was then: the same evidence gets the same verdict.
 
     Raises:
-        InputError: the plan, or the verdict that is stored, is damaged.
+        InputError: the plan is damaged.
     """
     plan, digest = read_plan(folder), policy_digest(policy)
-    planned = plan_facts(plan)["look"]
-    stored = folder.verdicts / f"{digest}.json"
-    if stored.is_file():
-        return read_verdict(stored).look
-    scenario_sha256 = plan.get("scenario_sha256")
+    planned, scenario_sha256 = plan_facts(plan)["look"], plan.get("scenario_sha256")
     if digest == plan.get("policy_sha256") or scenario_sha256 is None:
         return planned
+    # A verdict that is damaged is judged anew.
+    with suppress(InputError):
+        return read_verdict(folder.verdicts / f"{digest}.json").look
     candidate = plan["candidate"]["model_digest"]
     return max(planned, next_look(plan["scenario"]["name"], scenario_sha256, candidate, digest))

@@ -433,6 +433,9 @@ def test_runs_judged_later_by_one_policy_are_looks_too(evalkit: "Command", shop:
     policy = next(path for path in RunFolder(runs[2]).verdicts.iterdir() if b'"look":3' in path.read_bytes())
     policy.write_bytes(policy.read_bytes().replace(b'"look":3', b'"look":2'))
     assert evalkit("verify", runs[2]) == 1
+    policy.write_bytes(b"[]")
+    assert evalkit("judge", runs[2], "--policy", shop.policy) == 3
+    assert evalkit("verify", runs[2]) == 0
     # Another candidate begins anew.
     assert evalkit("judge", shop.run("b").path, "--policy", shop.policy) == 0
 
