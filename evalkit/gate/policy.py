@@ -104,6 +104,11 @@ def rule_problem(
             condition.field,
             f"{rule.metric} is better when {spec.direction}: this limits an improvement, not a regression",
         )
+    if condition.kind == "within" and not rule.metric.startswith("latency/"):
+        return (
+            ("within_ms",),
+            f"{rule.metric} isn't a latency; a share within a budget is that of a latency/ metric",
+        )
     problem = _wrong_side(rule, condition, spec) or _out_of_reach(rule, condition, spec)
     return None if problem is None else (condition.field, problem)
 
@@ -138,7 +143,7 @@ def _wrong_side(rule: Rule, condition: Condition, spec: MetricSpec) -> str | Non
 def _out_of_reach(rule: Rule, condition: Condition, spec: MetricSpec) -> str | None:
     """Why a threshold decides nothing, whatever is measured: 10 where 10 % is meant, for instance."""
     low, high = spec.support
-    if condition.kind == "within" or (condition.relative and low < 0):
+    if condition.relative and low < 0:
         return None
     if condition.relative:
         low, high = -1.0, math.inf

@@ -10,6 +10,7 @@ import pytest
 from evalkit.errors import InputError
 from evalkit.gate.condition import Condition
 from evalkit.gate.policy import (
+    check_policy,
     load_policy,
     policy_digest,
     policy_problem,
@@ -20,6 +21,7 @@ from evalkit.gate.policy import (
 from evalkit.metrics.registry import metric_names, spec_for
 from evalkit.metrics.spec import MetricSpec
 from evalkit.scenario.schema import Policy, Rule
+from evalkit.yaml_source import YamlSource
 
 TEXT = """\
 confidence: 0.95
@@ -130,7 +132,8 @@ def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, says: str
         ({"metric": "perplexity/token", "change": {"max_relative_increase": -1.5}}, False),
         ({"metric": "dialogue/handover_rate", "min": 0}, False),
         ({"metric": "latency/first_token", "within_ms": 15, "share": 0.999}, True),
-        ({"metric": "robustness/typos/perplexity/token", "change": {"max_relative_increase": -3}}, True),
+        ({"metric": "latency/first_token", "within_ms": 15, "share": 0.001}, True),
+        ({"metric": "dialogue/consistency_fall", "change": {"max_relative_increase": -3}}, True),
         ({"metric": "dialogue/pass_hat_k", "k": 3, "min": 80}, False),
         ({"metric": "dialogue/consistency_fall", "max": -0.5}, True),
         ({"metric": "dialogue/consistency_fall", "change": {"max_increase": 1.5}}, True),
@@ -216,6 +219,28 @@ def test_the_same_rule_twice_is_refused(tmp_path: Path, again: str, twice: bool)
     with pytest.raises(InputError) as caught:
         load_policy(path)
     assert str(caught.value) == f"{path}:5: rules.2: the same rule as rules.0; remove one of the two"
+
+
+def test_only_a_latency_lies_within_a_budget() -> None:
+    budget = {"within_ms": 15, "share": 0.5}
+    assert rule_problem(Rule.model_validate({"metric": "latency/per_token", **budget})) is None
+    for metric in ("dialogue/satisfaction", "perplexity/token", "cache/reuse_ratio"):
+        assert rule_problem(Rule.model_validate({"metric": metric, **budget})) == (
+            ("within_ms",),
+            f"{metric} isn't a latency; a share within a budget is that of a latency/ metric",
+        )
+
+
+def test_the_field_tells_where_in_its_file_a_policy_stands(tmp_path: Path) -> None:
+    rule = {"rules": [{"metric": "perplexity/tokn", "max": 60}]}
+    for text, at in (
+        (json.dumps(rule), "rules.0.metric"),
+        (json.dumps({"gate": rule}), "gate.rules.0.metric"),
+    ):
+        path = write(tmp_path, text)
+        with pytest.raises(InputError) as caught:
+            check_policy(Policy.model_validate(rule), YamlSource(path))
+        assert str(caught.value).startswith(f"{path}:1: {at}: unknown metric")
 
 
 def test_the_first_problem_of_a_policy_is_named() -> None:
