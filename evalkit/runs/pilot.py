@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from evalkit.errors import InputError
 from evalkit.gate.power import Pilot
 from evalkit.metrics.context import MetricContext
 from evalkit.runs.derive import derive
@@ -37,8 +38,13 @@ def read_pilot(folder: RunFolder, loaded: LoadedScenario, policy: Policy) -> tup
     plan = read_plan(folder)
     check_sealed(folder)
     derived, name = derive(folder, policy), f"run {folder.path.name}"
-    pilot = Pilot(name, derived.results, derived.comparison, _unlike(plan, loaded, policy))
-    return pilot, [f"{name} {says}" for says in _other_samples(plan, loaded)]
+    try:
+        unlike, other = _unlike(plan, loaded, policy), list(_other_samples(plan, loaded))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{folder.plan}: {error!r:.100}; the file is damaged or of another version"
+        ) from None
+    return Pilot(name, derived.results, derived.comparison, unlike), [f"{name} {says}" for says in other]
 
 
 def _other_samples(plan: dict[str, Any], loaded: LoadedScenario) -> Iterator[str]:
@@ -108,14 +114,14 @@ def _same_classes(plan: dict[str, Any], loaded: LoadedScenario, context: MetricC
     if ours is None or theirs is None:
         return True
     data, others = data_digests(loaded), plan.get("data", {})
-    declared = (ours.classes, Classes.model_validate(theirs["classes"]))
-    counts, settings = (
-        [one.counts if one.counts in ("baseline", "candidate") else None for one in declared],
-        [one.model_dump(exclude={"counts", "domain", "own"}) for one in declared],
-    )
     return (
-        counts[0] == counts[1]
-        and settings[0] == settings[1]
+        _declared(ours.classes) == _declared(Classes.model_validate(theirs["classes"]))
         and all(data.get(kind) == others.get(kind) for kind in ("counts", "glossary"))
         and tuple(setup for setup, _ in loaded.additions.classes) == context.classes
     )
+
+
+def _declared(classes: Classes) -> tuple[str, dict[str, Any]]:
+    """Whose counts, and the settings: all but the files, which are compared by their digests."""
+    counts = classes.counts if classes.counts in ("baseline", "candidate") else "of a file"
+    return counts, classes.model_dump(exclude={"counts", "domain", "own"})

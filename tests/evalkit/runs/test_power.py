@@ -11,6 +11,7 @@ import pytest
 from evalkit.errors import InputError
 from evalkit.gate.power import RulePower
 from evalkit.runs.power import scenario_power
+from evalkit.runs.seal import write_seal
 from evalkit.scenario.loader import load_scenario
 from evalkit.scoring.decisions import read_decisions, split_parts
 from tests.evalkit.fake_run import RULES, random_evidence, write_run
@@ -171,6 +172,14 @@ def test_a_pilot_is_finished_and_as_it_was_sealed(scenario: Path, tmp_path: Path
     pilot, loaded = write_run(tmp_path / "pilot", RULES, random_evidence(1), None), load_scenario(scenario)
     pilot.results.write_bytes(pilot.results.read_bytes() + b" ")
     with pytest.raises(InputError, match=r"pilot: isn't as it was sealed: results\.json: "):
+        scenario_power(loaded, pilot.path)
+    plan = json.loads(pilot.plan.read_bytes())
+    del plan["scenario"]
+    pilot.plan.write_text(json.dumps(plan))
+    write_seal(pilot.path)
+    with pytest.raises(
+        InputError, match=r"plan\.json: KeyError\('scenario'\); the file is damaged or of another version"
+    ):
         scenario_power(loaded, pilot.path)
     pilot.seal.unlink()
     with pytest.raises(InputError, match="isn't finished"):
