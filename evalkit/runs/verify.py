@@ -70,7 +70,9 @@ def check_sealed(folder: RunFolder) -> None:
     """
     read_plan(folder)
     if not folder.seal.is_file():
-        raise InputError(f"{folder.path}: isn't finished; finish it with `evalkit resume {folder.path}`")
+        raise InputError(
+            f"{folder.path}: isn't finished: the run is incomplete; finish it with `evalkit resume {folder.path}`"
+        )
     broken = seal_differences(folder)
     if broken:
         raise InputError(
