@@ -553,7 +553,8 @@ def test_results_with_infinite_parts_still_make_json() -> None:
     [(1, 1, "PASS"), (2, 2, "PASS"), (2, 1, "INCONCLUSIVE"), (3, 2, "INCONCLUSIVE"), (0, 2, "INCONCLUSIVE")],
 )
 def test_no_more_looks_than_the_policy_allows(look: int, allowed: int, outcome: str) -> None:
-    verdict = run([FINE], [MAX], look=look, max_looks=allowed)
+    verdict = run([FINE], [MAX, {**MAX, "min_n": 1}], look=look, max_looks=allowed)
+    assert [rule.index for rule in verdict.rules] == [0, 1]
     assert (verdict.verdict, verdict.look, verdict.policy["max_looks"]) == (outcome, look, allowed)
     if outcome == "INCONCLUSIVE":
         assert verdict.rules[0].reason == (
