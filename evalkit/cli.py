@@ -189,10 +189,16 @@ def judge(run_folder: Path, baseline: Path | None, policy: Path | None, as_json:
     """Judge a run again, under its own or another policy; nothing is measured."""
     from evalkit.runs.folder import RunFolder
     from evalkit.runs.judging import checked_policy, judge_run, store_verdict
+    from evalkit.runs.looks import look_under
     from evalkit.runs.recording import record_run
+    from evalkit.runs.verify import check_sealed
 
     folder = RunFolder(run_folder)
-    verdict = judge_run(folder, checked_policy(folder, policy), baseline)
+    checked = checked_policy(folder, policy)
+    check_sealed(folder)
+    if baseline is not None:
+        check_sealed(RunFolder(baseline))
+    verdict = judge_run(folder, checked, baseline, look_under(folder, checked))
     if baseline is None:
         # Against another run's evidence the verdict isn't a fact of this folder, so it is printed, not kept.
         store_verdict(folder, verdict)
@@ -289,12 +295,14 @@ def power(scenario: Path, pilot: Path | None, as_json: bool) -> None:
     loaded = load_scenario(scenario)
     with trusted_modules(loaded.additions.modules):
         found = scenario_power(loaded, pilot)
+    for warning in found.warnings:
+        say(f"warning: {warning}")
     if as_json:
-        print_json({"rules": [item.to_dict() for item in found]})
+        print_json({"rules": [item.to_dict() for item in found.rules], "warnings": found.warnings})
         return
     from evalkit.report.terminal import print_power
 
-    print_power(found)
+    print_power(found.rules)
 
 
 @cli.command()

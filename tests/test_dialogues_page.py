@@ -53,3 +53,32 @@ def test_a_model_that_plays_the_user_blocks_no_release_by_default(
             load_scenario(tmp_path / "s.yaml")
     else:
         assert load_scenario(tmp_path / "s.yaml").dialogues
+
+
+@pytest.mark.parametrize("evidence", ["turn", "text"])
+def test_a_metric_of_ones_own_over_what_a_model_said_blocks_no_release_either(
+    tmp_path: Path, evidence: str
+) -> None:
+    user = {"kind": "model", "endpoint": "http://x/v1", "model": "m", "declare": "m"}
+    turns = [{"user": "hi", "gold": "hello", "expect": {"contains": ["hello"]}}]
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump({"id": "d", "turns": turns, "user": user}))
+    module = f"mine_{evidence}"
+    (tmp_path / f"{module}.py").write_text(
+        "from evalkit.metrics.own import OwnMetric\n"
+        f"metric = OwnMetric('own/words', 'words', 'lower', {evidence!r}, lambda record: (1.0, 1.0),\n"
+        "    lambda sums: sums[:, 0] / sums[:, 1], 'read them.', 9.0)\n"
+    )
+    scenario = {
+        "version": 1,
+        "name": "s",
+        "modules": ".",
+        "metrics": [f"{module}:metric"],
+        "dialogues": {"include": ["d.yaml"]},
+        "gate": {"rules": [{"metric": "own/words", "max": 5}]},
+    }
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(scenario))
+    if evidence == "turn":
+        with pytest.raises(InputError, match=r"a model plays the user, and the blocking rule on own/words"):
+            load_scenario(tmp_path / "s.yaml")
+    else:
+        assert load_scenario(tmp_path / "s.yaml").dialogues

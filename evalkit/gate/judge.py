@@ -20,6 +20,13 @@ from evalkit.runs.results_io import Results
 from evalkit.scenario.schema import Policy, Rule
 
 _UNMEASURED = "supply what the reason names, then measure and judge again"
+_NO_LOOK_LEFT = (
+    "more samples decide nothing under this policy; let its owner write one that allows another look, and judge samples "
+    "by it that nobody has looked at; another candidate begins at look 1"
+)
+_LAST_LOOK = (
+    "; this was the last look that the policy allows, so let its owner first write one that allows another"
+)
 _ASSUMPTION = (
     "number of blocking rules times (1 - confidence), at most 1; it holds however the rules depend on each "
     "other and is reached only if every true value lies exactly at its threshold"
@@ -91,10 +98,12 @@ def judge_rule(
         found.problem
         or allowance_problem(rule, condition, policy, results, comparison)
         or quality_problem(found, rule, policy.confidence)
-        or _looks_problem(look, policy)
     )
     if problem is not None:
         return _verdict(index, rule, condition, found, "INCONCLUSIVE", problem, action=_UNMEASURED)
+    problem = _looks_problem(look, policy)
+    if problem is not None:
+        return _verdict(index, rule, condition, found, "INCONCLUSIVE", problem, action=_NO_LOOK_LEFT)
     outcome, reason = decide(condition, found)
     too_few = rule.min_n is not None and not (found.n is not None and found.n >= rule.min_n)
     if outcome != "INCONCLUSIVE" and not too_few:
@@ -104,9 +113,8 @@ def judge_rule(
     if too_few and rule.min_n is not None:
         reason = f"n {found.n} is below min_n {rule.min_n}"
         needs = max(needs or 0, rule.min_n)
-    return _verdict(
-        index, rule, condition, found, "INCONCLUSIVE", reason, needs=needs, action=_more(rule, found, needs)
-    )
+    advice = _more(rule, found, needs) + (_LAST_LOOK if look == policy.max_looks else "")
+    return _verdict(index, rule, condition, found, "INCONCLUSIVE", reason, needs=needs, action=advice)
 
 
 def decide(condition: Condition, found: Measurement) -> tuple[Outcome, str]:
@@ -134,9 +142,14 @@ def _looks_problem(look: int, policy: Policy) -> str | None:
 
 
 def _looking_again(look: int, policy: Policy) -> str:
+    left = (
+        "add the named number of samples at once"
+        if look < policy.max_looks
+        else "a further one at this candidate takes a policy that allows it, and samples that nobody has looked at"
+    )
     return (
         "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. "
-        f"This was look {look} of at most {policy.max_looks}; add the named number of samples at once."
+        f"This was look {look} of at most {policy.max_looks}; {left}."
     )
 
 

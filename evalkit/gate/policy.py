@@ -1,6 +1,7 @@
 """The release policy: read from its file, checked against the registry, named by its digest."""
 
 import difflib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -36,29 +37,46 @@ def load_policy(path: Path, declared: Mapping[str, MetricSpec] | None = None) ->
     """
     source = YamlSource(path)
     policy = source.parse(Policy)
-    check_policy(policy, source, (), declared)
+    check_policy(policy, source, declared)
     return policy
 
 
 def check_policy(
-    policy: Policy, source: YamlSource, at: FieldPath, declared: Mapping[str, MetricSpec] | None = None
+    policy: Policy, source: YamlSource, declared: Mapping[str, MetricSpec] | None = None
 ) -> None:
-    """Check what the schema can't: that every rule can fail at all, and only a model that is worse.
+    """Check what the schema can't: that every rule can fail at all, only a model that is worse, and stands once.
 
     Args:
         policy: to be checked.
         source: the file that holds it, for line numbers.
-        at: where in the file it stands, e.g. ("gate",).
         declared: metrics of the scenario's own; None where no scenario is at hand.
 
     Raises:
         InputError: the first problem.
     """
+    problem = policy_problem(policy, declared)
+    if problem is not None:
+        field, message = problem
+        raise source.error((*policy_field(source), *field), message)
+
+
+def policy_field(source: YamlSource) -> FieldPath:
+    """Where in its file a policy stands: at the top of a file of its own, else at the gate of a scenario."""
+    return () if "rules" in source.value else ("gate",)
+
+
+def policy_problem(
+    policy: Policy, declared: Mapping[str, MetricSpec] | None = None
+) -> tuple[FieldPath, str] | None:
+    """The first field of a policy with something wrong, and what; or None."""
     for index, rule in enumerate(policy.rules):
         problem = rule_problem(rule, declared)
         if problem is not None:
-            field, message = problem
-            raise source.error((*at, "rules", index, *field), message)
+            return ("rules", index, *problem[0]), problem[1]
+        first = policy.rules.index(rule)
+        if first < index:
+            return ("rules", index), f"the same rule as rules.{first}; remove one of the two"
+    return None
 
 
 def rule_problem(
@@ -86,26 +104,29 @@ def rule_problem(
             condition.field,
             f"{rule.metric} is better when {spec.direction}: this limits an improvement, not a regression",
         )
+    if condition.kind == "within" and not rule.metric.startswith("latency/"):
+        return (
+            ("within_ms",),
+            f"{rule.metric} isn't a latency; a share within a budget is that of a latency/ metric",
+        )
     problem = _wrong_side(rule, condition, spec) or _out_of_reach(rule, condition, spec)
     return None if problem is None else (condition.field, problem)
 
 
-def policy_warning(policy: Policy, *, first_release: bool = False) -> str | None:
-    """Why no run can ever pass or fail under a sound policy, or None.
+def undecided(policy: Policy, *, first_release: bool = False) -> tuple[str, str] | None:
+    """Why no run can ever pass or fail under a sound policy, and what to do about it; or None.
 
     Args:
         policy: the rules.
         first_release: of the scenario; rules about change are not applied then.
     """
     blocking = [rule for rule in policy.rules if rule.severity == "block"]
-    if blocking and first_release and all(rule.change is not None for rule in blocking):
-        return (
-            "every blocking rule is about change, which a first release doesn't apply: each verdict will be "
-            "INCONCLUSIVE; let one block on the value itself if it is to decide"
-        )
-    if blocking:
-        return None
-    return "every rule is `severity: warn`: each verdict will be INCONCLUSIVE; let one rule block if it is to decide"
+    if not blocking:
+        return "every rule is `severity: warn`", "let one rule block"
+    if first_release and all(rule.change is not None for rule in blocking):
+        why = "every blocking rule is about change, which a first release doesn't apply"
+        return why, "let one block on the value itself"
+    return None
 
 
 def _wrong_side(rule: Rule, condition: Condition, spec: MetricSpec) -> str | None:
@@ -122,14 +143,20 @@ def _wrong_side(rule: Rule, condition: Condition, spec: MetricSpec) -> str | Non
 def _out_of_reach(rule: Rule, condition: Condition, spec: MetricSpec) -> str | None:
     """Why a threshold decides nothing, whatever is measured: 10 where 10 % is meant, for instance."""
     low, high = spec.support
-    if condition.kind == "change" and not condition.relative:
+    if condition.relative and low < 0:
+        return None
+    if condition.relative:
+        low, high = -1.0, math.inf
+    elif condition.kind == "change":
         low, high = low - high, high - low
-    elif condition.kind != "absolute":
+    # Nothing lies beyond the worst value; at the best one only perfection is good enough, which may be meant.
+    worst = high if condition.direction == "lower" else low
+    if low <= condition.threshold <= high and condition.threshold != worst:
         return None
-    if low <= condition.threshold <= high:
-        return None
-    what = "changes" if condition.kind == "change" else "values"
+    what = "values"
+    if condition.kind == "change":
+        what = "relative changes" if condition.relative else "changes"
     return (
         f"{what} of {rule.metric} lie between {low:g} and {high:g}: this rule decides nothing"
-        f"{' (10 % is written 0.1)' if spec.support == (0, 1) else ''}"
+        f"{' (10 % is written 0.1)' if spec.support == (0, 1) or condition.relative else ''}"
     )

@@ -10,7 +10,7 @@ the side of one half.
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from evalkit.gate.comparison import Comparison
@@ -93,11 +93,16 @@ class RulePower:
 
 @dataclass(frozen=True)
 class Pilot:
-    """A finished run, measured under the policy in question."""
+    """A finished run, measured under the policy in question.
+
+    Attributes:
+        unlike: by metric, why its numbers don't hold for what is planned.
+    """
 
     name: str
     results: Results
     comparison: Comparison | None
+    unlike: Mapping[str, str] = field(default_factory=dict)
 
 
 def power_of_rules(
@@ -137,6 +142,8 @@ def _power_of(
         return RulePower(
             **known, reason="a fixed list measured whole: its rate is a fact, decided by any run"
         )
+    if pilot is not None and rule.metric in pilot.unlike:
+        return RulePower(**known, reason=f"{pilot.name} tells nothing of it: {pilot.unlike[rule.metric]}")
     found = None if pilot is None else measure(rule, condition, pilot.results, pilot.comparison)
     if units.outcomes and condition.kind != "change":
         return _with_least(_exact(known, condition, confidence, units, found, pilot), rule, found)

@@ -43,6 +43,7 @@ class DialogueSetup:
         costs: see `evalkit.scenario.schema.DialogueCosts`; None where none are declared.
         greedy: whether greedy decoding is promised (temperature 0), so that equal conversations get equal replies.
         single_turn_probes: whether recall probes are asked in a single turn, too.
+        model_users: dialogues whose user a model plays that nobody vouches for: by default they block no release.
     """
 
     dialogue_ids: tuple[str, ...]
@@ -60,6 +61,7 @@ class DialogueSetup:
     costs: dict[str, float] | None = None
     greedy: bool = False
     single_turn_probes: bool = False
+    model_users: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from evalkit.runs.derive import derive_from, run_policy
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import context_for_policy, context_from_plan, read_plan
+from evalkit.runs.verify import check_sealed
 from evalkit.statistics.discordance import PairedTest
 
 
@@ -54,8 +55,7 @@ def compare_runs(first: RunFolder, second: RunFolder) -> RunComparison:
     """
     plan, other_plan = read_plan(first), read_plan(second)
     for folder in (first, second):
-        if not folder.seal.is_file():
-            raise InputError(f"{folder.path}: isn't finished; finish it with `evalkit resume {folder.path}`")
+        check_sealed(folder)
     _refuse_unequal_signatures(first, second, plan, other_plan)
     measurement = {**plan["measurement"], "baseline": other_plan["measurement"]["candidate"]}
     paired_plan = {**plan, "baseline": other_plan["candidate"], "measurement": measurement}

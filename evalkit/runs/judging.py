@@ -1,26 +1,24 @@
 """Judging a run folder: the pure judge fed from plan and evidence, and where its verdict is kept."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
 from evalkit.errors import InputError
 from evalkit.files import write_bytes_atomic
 from evalkit.gate.judge import judge
-from evalkit.gate.policy import load_policy, rule_problem
+from evalkit.gate.policy import check_policy, policy_problem
 from evalkit.gate.verdict import Verdict
 from evalkit.metrics.declared import declare
 from evalkit.metrics.registry import robustness_specs
-from evalkit.metrics.spec import MetricSpec
 from evalkit.runs.derive import Derived, derive_from, run_policy
 from evalkit.runs.evidence import Evidence
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import Reader
 from evalkit.runs.plan import context_from_plan, read_plan
-from evalkit.scenario.loader import load_scenario
+from evalkit.scenario.dialogue_checks import blocking_on_turns
+from evalkit.scenario.loader import policy_of_file
 from evalkit.scenario.schema import Policy
-from evalkit.yaml_source import YamlSource
 
 
 class PlanFacts(TypedDict):
@@ -42,39 +40,40 @@ def checked_policy(folder: RunFolder, file: Path | None = None) -> Policy:
     """
     plan = read_plan(folder)
     context = context_from_plan(plan)
-    declared = {**declare(context).specs, **robustness_specs(context.robustness)}
-    # A pipe can be read once only.
-    if file is not None and file.is_file() and "gate" in YamlSource(file).value:
-        return _sound(_policy_of_scenario(file), declared, f"{file}: gate", "name a policy for this run")
+    additions = declare(context)
+    declared = {**additions.specs, **robustness_specs(context.robustness)}
     if file is not None:
-        return load_policy(file, declared)
-    advice = "judge it under a sound one with --policy FILE.yaml"
-    return _sound(_own_policy(folder, plan), declared, f"{folder.plan}: policy", advice)
-
-
-def _policy_of_scenario(file: Path) -> Policy:
-    policy = load_scenario(file).policy
-    if policy is None:
-        raise InputError(f"{file}: a scenario without a gate; name a policy, or a scenario that has one")
+        policy, source = policy_of_file(file)
+        check_policy(policy, source, declared)
+        metric = blocking_on_turns(policy, additions.own)
+        if metric is not None and context.dialogues is not None and context.dialogues.model_users:
+            raise InputError(
+                f"{file}: a model played the user of {context.dialogues.model_users[0]} in {folder.path}, and the blocking "
+                f"rule on {metric} would stand on it; give the rule severity: warn"
+            )
+        return policy
+    policy = _own_policy(folder, plan)
+    problem = policy_problem(policy, declared)
+    if problem is not None:
+        at = ".".join(map(str, problem[0]))
+        advice = "judge it under a sound one with --policy FILE.yaml"
+        raise InputError(f"{folder.plan}: policy.{at}: {problem[1]}; {advice}")
     return policy
 
 
-def _sound(policy: Policy, declared: Mapping[str, MetricSpec], where: str, advice: str) -> Policy:
-    for index, rule in enumerate(policy.rules):
-        problem = rule_problem(rule, declared)
-        if problem is not None:
-            at = ".".join(map(str, ("rules", index, *problem[0])))
-            raise InputError(f"{where}.{at}: {problem[1]}; {advice}")
-    return policy
-
-
-def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Path | None = None) -> Verdict:
+def judge_run(
+    folder: RunFolder,
+    policy: Policy | None = None,
+    baseline_run: Path | None = None,
+    look: int | None = None,
+) -> Verdict:
     """Judge a run from its evidence.
 
     Args:
         folder: the run.
         policy: judge under this policy; None: the run's own.
         baseline_run: compare with the candidate of this run instead of the run's own baseline.
+        look: the how manieth at the candidate it is under the policy; None, or an earlier one: as the plan says.
 
     Raises:
         InputError: no policy at all, or plan or evidence is missing or damaged.
@@ -91,7 +90,7 @@ def judge_run(folder: RunFolder, policy: Policy | None = None, baseline_run: Pat
     elif plan["baseline"] is not None:
         baseline = read_evidence(folder, "baseline")
     derived = derive_from(plan, read_evidence(folder, "candidate"), baseline, policy)
-    return judge_derived(plan, derived, policy)
+    return judge_derived(plan, derived, policy, look)
 
 
 def _own_policy(folder: RunFolder, plan: dict[str, Any]) -> Policy:
@@ -103,13 +102,16 @@ def _own_policy(folder: RunFolder, plan: dict[str, Any]) -> Policy:
     return policy
 
 
-def judge_derived(plan: dict[str, Any], derived: Derived, policy: Policy | None = None) -> Verdict:
+def judge_derived(
+    plan: dict[str, Any], derived: Derived, policy: Policy | None = None, look: int | None = None
+) -> Verdict:
     """Judge what was derived from a run's evidence.
 
     Args:
         plan: of the run.
         derived: under the policy in question.
         policy: None: the run's own.
+        look: see `judge_run`.
 
     Raises:
         InputError: no policy at all.
@@ -117,7 +119,9 @@ def judge_derived(plan: dict[str, Any], derived: Derived, policy: Policy | None 
     policy = policy or run_policy(plan)
     if policy is None:
         raise InputError("the run's scenario has no gate; name a policy with --policy FILE.yaml")
-    return judge(derived.results, derived.comparison, policy, **plan_facts(plan))
+    facts = plan_facts(plan)
+    facts["look"] = max(facts["look"], look or 1)
+    return judge(derived.results, derived.comparison, policy, **facts)
 
 
 def plan_facts(plan: dict[str, Any]) -> PlanFacts:

@@ -5,9 +5,18 @@ look is counted where the registry knows a judged run of a scenario of the same 
 whose scenario digest is another one: other texts, dialogues, trials or seed. The same run once more is no new look.
 """
 
+from contextlib import suppress
+
 from evalkit.console import say
+from evalkit.errors import InputError
+from evalkit.gate.policy import policy_digest
+from evalkit.gate.verdict import read_verdict
+from evalkit.runs.folder import RunFolder
+from evalkit.runs.judging import plan_facts
+from evalkit.runs.plan import read_plan
 from evalkit.runs.registry import Registry
 from evalkit.runs.registry_schema import RegistryUnusableError
+from evalkit.scenario.schema import Policy
 
 
 def next_look(scenario: str, scenario_sha256: str, model_digest: str, policy_sha256: str | None) -> int:
@@ -30,3 +39,23 @@ def next_look(scenario: str, scenario_sha256: str, model_digest: str, policy_sha
         say(f"warning: {error}; earlier looks at this candidate aren't counted")
         return 1
     return 1 + len(earlier - {scenario_sha256})
+
+
+def look_under(folder: RunFolder, policy: Policy) -> int:
+    """The number of the look that judging a finished run under a policy is, from 1.
+
+    Under its own policy the plan says it, fixed before the first measurement. Under another one it is counted when the
+    run is first judged by it, and stays what it was then: the same evidence gets the same verdict.
+
+    Raises:
+        InputError: the plan is damaged.
+    """
+    plan, digest = read_plan(folder), policy_digest(policy)
+    planned, scenario_sha256 = plan_facts(plan)["look"], plan.get("scenario_sha256")
+    if digest == plan.get("policy_sha256") or scenario_sha256 is None:
+        return planned
+    # A verdict that is damaged is judged anew.
+    with suppress(InputError):
+        return read_verdict(folder.verdicts / f"{digest}.json").look
+    candidate = plan["candidate"]["model_digest"]
+    return max(planned, next_look(plan["scenario"]["name"], scenario_sha256, candidate, digest))

@@ -14,7 +14,7 @@ from evalkit.console import Progress
 from evalkit.errors import IncompleteError, InputError
 from evalkit.files import write_bytes_atomic, write_json_atomic
 from evalkit.gate.judge import judge
-from evalkit.gate.policy import check_policy, policy_digest
+from evalkit.gate.policy import policy_digest
 from evalkit.gate.verdict import Verdict
 from evalkit.metrics.references import trusted_modules
 from evalkit.replay.access import Access
@@ -35,7 +35,6 @@ from evalkit.runs.served import check_endpoints
 from evalkit.runs.setup import RunSetup, prepare
 from evalkit.scenario.loader import LoadedScenario, scenario_from_texts
 from evalkit.scenario.schema import Window
-from evalkit.yaml_source import YamlSource
 
 NOT_JUDGED = "NOT JUDGED"
 
@@ -100,7 +99,6 @@ def run_scenario(request: RunRequest, progress: Progress) -> RunOutcome:
     """
     with terminable():
         loaded = request.scenario
-        _check_gate(loaded)
         candidate, baseline = _models(request)
         setup = prepare(loaded, candidate, baseline, request.backend)
         if request.sandbox_address is not None:
@@ -228,16 +226,6 @@ def score_file(
         raise IncompleteError("interrupted; nothing is kept without --out RUN") from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _check_gate(loaded: LoadedScenario) -> None:
-    if loaded.policy is None or loaded.source is None or loaded.policy_path is None:
-        return
-    declared = loaded.additions.declared.specs
-    if loaded.policy_path == loaded.source.path:
-        check_policy(loaded.policy, loaded.source, ("gate",), declared)
-    else:
-        check_policy(loaded.policy, YamlSource(loaded.policy_path), (), declared)
 
 
 def _models(request: RunRequest) -> tuple[MeasuredModel, MeasuredModel | None]:

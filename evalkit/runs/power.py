@@ -1,14 +1,15 @@
 """The power of a scenario: what it plans, counted from its own files, and a pilot run's spread."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from evalkit.gate.families import evidence_kinds
-from evalkit.gate.power import Pilot, RulePower, Units, power_of_rules
+from evalkit.gate.power import RulePower, Units, power_of_rules
 from evalkit.metrics.context import DialogueSetup
 from evalkit.metrics.resampled import SLICE
-from evalkit.runs.derive import derive
 from evalkit.runs.folder import RunFolder
+from evalkit.runs.pilot import read_pilot
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.schema import Rule
 from evalkit.scenario.setup import dialogue_setup
@@ -19,7 +20,20 @@ from evalkit.scoring.texts import TextItem, read_texts
 _TURN_KINDS = ("intent", "contains", "matches", "forbidden", "slots", "recalls", "max_ms")
 
 
-def scenario_power(loaded: LoadedScenario, pilot: Path | None) -> list[RulePower]:
+@dataclass(frozen=True)
+class ScenarioPower:
+    """What a run of a scenario can decide.
+
+    Attributes:
+        rules: of its gate.
+        warnings: what whoever plans should know of the pilot, one line each.
+    """
+
+    rules: list[RulePower]
+    warnings: list[str]
+
+
+def scenario_power(loaded: LoadedScenario, pilot: Path | None) -> ScenarioPower:
     """The power of every rule of a scenario's gate.
 
     Args:
@@ -32,11 +46,11 @@ def scenario_power(loaded: LoadedScenario, pilot: Path | None) -> list[RulePower
     policy = loaded.policy
     if policy is None:
         raise loaded.error(("gate",), "there is no rule to decide; give the scenario a gate")
-    measured = None
+    measured, warnings = None, list[str]()
     if pilot is not None:
-        derived = derive(RunFolder(pilot), policy)
-        measured = Pilot(f"run {pilot.name}", derived.results, derived.comparison)
-    return power_of_rules(policy, _Counter(loaded), measured, first_release=loaded.scenario.first_release)
+        measured, warnings = read_pilot(RunFolder(pilot), loaded, policy)
+    first = loaded.scenario.first_release
+    return ScenarioPower(power_of_rules(policy, _Counter(loaded), measured, first_release=first), warnings)
 
 
 class _Counter:

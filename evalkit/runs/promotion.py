@@ -8,7 +8,7 @@ from typing import Any
 from evalkit.backends.base import DECLARED
 from evalkit.bundle import Bundle, load_bundle
 from evalkit.errors import EvalkitError, ExitCode, InputError
-from evalkit.gate.policy import load_policy, policy_digest, policy_warning
+from evalkit.gate.policy import policy_digest, undecided
 from evalkit.gate.verdict import read_verdict
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.plan import read_plan
@@ -16,10 +16,7 @@ from evalkit.runs.registry import Registry
 from evalkit.runs.registry_rows import Alias, AuditEntry
 from evalkit.runs.seal import seal_digest
 from evalkit.runs.verify import verify
-from evalkit.scenario.demands import check_demands
-from evalkit.scenario.loader import load_scenario
-from evalkit.scenario.schema import Policy
-from evalkit.yaml_source import YamlSource
+from evalkit.scenario.loader import check_gate, load_scenario, policy_of_file
 
 EMPTY = "none"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -63,34 +60,11 @@ def bind_alias(name: str, policy_file: Path, scenario_file: Path) -> AuditEntry:
             f"{name!r}: isn't a name for an alias: it says elsewhere that there is none; choose another"
         )
     scenario = load_scenario(scenario_file)
-    if "rules" in YamlSource(policy_file).value:
-        policy: Policy | None = load_policy(policy_file, scenario.additions.declared.specs)
-        policy_path: Path | None = policy_file
-    else:
-        found = load_scenario(policy_file)
-        policy, policy_path = found.policy, found.policy_path
-    if policy is None:
-        raise InputError(
-            f"{policy_file}: a scenario without a gate; name a policy, or a scenario that has one"
-        )
-    check_demands(
-        scenario.scenario,
-        scenario.source or YamlSource(scenario_file),
-        policy,
-        policy_path,
-        scenario.text_data,
-        scenario.dialogues,
-        scenario.additions.declared.own,
-    )
-    if policy_warning(policy) is not None:
-        raise InputError(
-            f"{policy_file}: every rule is `severity: warn`, so nothing could be promoted by it; let one block"
-        )
-    if policy_warning(policy, first_release=scenario.scenario.first_release) is not None:
-        raise InputError(
-            f"{policy_file}: every blocking rule is about change, which the first release of {scenario_file} doesn't "
-            "apply, so nothing could be promoted by it; let one block on the value itself"
-        )
+    policy, source = policy_of_file(policy_file)
+    check_gate(scenario, policy, source)
+    idle = undecided(policy, first_release=scenario.scenario.first_release)
+    if idle is not None:
+        raise InputError(f"{policy_file}: {idle[0]}, so nothing could be promoted by it; {idle[1]}")
     with Registry(create=True) as registry:
         return registry.bind(name, policy_digest(policy), scenario.digest)
 

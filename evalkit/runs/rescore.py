@@ -37,7 +37,7 @@ def rescore(folder: RunFolder) -> RunOutcome:
     contents = derived.files()
     # A rescore that was killed between results and seal left exactly what this one computes; all else is an edit.
     _refuse(folder, [item for item in broken if _bytes(folder, item.path) != contents.get(item.path)])
-    policies = _judged_policies(folder)
+    verdicts = _stored_verdicts(folder)
     if read_seal_content(folder.path).get("signature") is not None:
         say(
             f"the signature goes with the old seal; sign it again: `evalkit sign {folder.path} --key PRIVATE`"
@@ -47,21 +47,25 @@ def rescore(folder: RunFolder) -> RunOutcome:
             write_bytes_atomic(folder.path / name, content)
         write_seal(folder.path)
         verdict = None
-        for policy in policies:
-            verdict = judge_run(folder, policy)
+        for policy, look in verdicts:
+            verdict = judge_run(folder, policy, look=look)
             store_verdict(folder, verdict)
         return RunOutcome(folder, derived.results, verdict, write_reports(folder, report_formats(plan)))
 
 
-def _judged_policies(folder: RunFolder) -> list[Policy]:
-    """The policies of the stored verdicts, that of the latest verdict last."""
+def _stored_verdicts(folder: RunFolder) -> list[tuple[Policy, int]]:
+    """Policy and look of each stored verdict, that of the latest verdict last."""
     if not folder.verdict.is_file():
         return []
-    latest = embedded_policy(read_verdict(folder.verdict), str(folder.verdict))
-    stored = [
-        embedded_policy(read_verdict(path), str(path)) for path in sorted(folder.verdicts.glob("*.json"))
-    ]
-    return [policy for policy in stored if policy_digest(policy) != policy_digest(latest)] + [latest]
+    paths = [*sorted(folder.verdicts.glob("*.json")), folder.verdict]
+    stored: dict[str, tuple[Policy, int]] = {}
+    for path in paths:
+        verdict = read_verdict(path)
+        policy = embedded_policy(verdict, str(path))
+        digest = policy_digest(policy)
+        stored.pop(digest, None)
+        stored[digest] = policy, verdict.look
+    return list(stored.values())
 
 
 def _bytes(folder: RunFolder, name: str) -> bytes | None:

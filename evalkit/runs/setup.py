@@ -12,11 +12,8 @@ from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
 from evalkit.metrics.context import MetricContext, ResampleSetup, RiskSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file, no_counts
-from evalkit.metrics.declared import declared_signatures
 from evalkit.metrics.glossary import read_glossary
-from evalkit.metrics.robustness_specs import robustness_signatures
 from evalkit.metrics.segmenter import jieba_words
-from evalkit.metrics.signature import dialogue_signatures, risk_signatures, text_signatures
 from evalkit.metrics.token_classes import TokenClassifier, build_classifier
 from evalkit.metrics.words import WordRule
 from evalkit.perturbations.perturbation import PerturbedTexts, perturbed
@@ -25,6 +22,7 @@ from evalkit.runs.folder import Side
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.schema import Classes, Window
 from evalkit.scenario.setup import dialogue_setup
+from evalkit.scenario.signatures import scenario_signatures
 from evalkit.scoring.decisions import DecisionItem, read_decisions
 from evalkit.scoring.texts import TextItem, read_texts
 from evalkit.scoring.windows import resolve_window
@@ -242,19 +240,15 @@ def measurement_of(
     )
     window = _window(model, loaded)
     added = loaded.additions
-    words = _word_rule(loaded)
-    signatures = text_signatures(
-        window, model.precision, classifier.digest, model.tokenizer_sha256, words.name
+    words = word_rule(loaded)
+    signatures = scenario_signatures(
+        loaded,
+        window=window,
+        precision=model.precision,
+        classes_digest=classifier.digest,
+        tokenizer_sha256=model.tokenizer_sha256,
+        words=words.name,
     )
-    if scenario.risk is not None:
-        signatures |= risk_signatures(scenario.risk, model.precision)
-    dialogues = dialogue_setup(loaded)
-    if scenario.dialogues is not None and dialogues is not None:
-        flow_digest = None if loaded.flow is None else loaded.flow.digest
-        signatures |= dialogue_signatures(scenario.dialogues, flow_digest)
-    signatures |= declared_signatures(signatures, added.declared, added.views, added.own, added.business)
-    setups = tuple(one.setup for one in added.robustness)
-    signatures |= robustness_signatures(signatures, setups)
     risk = scenario.risk
     context = MetricContext(
         confidence=_DEFAULT_CONFIDENCE if loaded.policy is None else loaded.policy.confidence,
@@ -269,7 +263,7 @@ def measurement_of(
             bins=risk.bins,
             costs=None if risk.costs is None else risk.costs.model_dump(),
         ),
-        dialogues=dialogues,
+        dialogues=dialogue_setup(loaded),
         absent=dict(classifier.absent),
         k_values=tuple(sorted({1, *(figure.k for figure in added.business if figure.k is not None)})),
         slices=tuple(sorted({figure.slice for figure in added.business if figure.slice is not None})),
@@ -277,13 +271,18 @@ def measurement_of(
         classes=tuple(setup for setup, _ in added.classes),
         own=added.own,
         business=added.business,
-        robustness=setups,
+        robustness=tuple(one.setup for one in added.robustness),
         resample=resample,
     )
     return window, replace(classifier, views=added.span_views, words=words), context
 
 
-def _word_rule(loaded: LoadedScenario) -> WordRule:
+def word_rule(loaded: LoadedScenario) -> WordRule:
+    """How a scenario counts words.
+
+    Raises:
+        InputError: its package is missing.
+    """
     text = loaded.scenario.text
     if text is None or text.words.cjk == "none":
         return WordRule()

@@ -62,6 +62,24 @@ def verify(folder: RunFolder) -> list[FileDifference]:
     return _one_a_file(differences)
 
 
+def check_sealed(folder: RunFolder) -> None:
+    """Refuse a run that isn't finished, or not as it was sealed: nothing may be decided by it.
+
+    Raises:
+        InputError: so it is, or it's no run at all.
+    """
+    read_plan(folder)
+    if not folder.seal.is_file():
+        raise InputError(
+            f"{folder.path}: isn't finished: the run is incomplete; finish it with `evalkit resume {folder.path}`"
+        )
+    broken = seal_differences(folder)
+    if broken:
+        raise InputError(
+            f"{folder.path}: isn't as it was sealed: {broken[0]}; put back what was sealed, see `evalkit verify`"
+        )
+
+
 def seal_differences(folder: RunFolder) -> list[FileDifference]:
     """Everything in which a run differs from what was sealed; nothing is computed."""
     found, differences = _walk(folder.path)
@@ -181,9 +199,10 @@ def _check_verdict(
 ) -> list[FileDifference]:
     path = folder.path / name
     try:
-        policy = embedded_policy(read_verdict(path), str(path))
+        verdict = read_verdict(path)
+        policy = embedded_policy(verdict, str(path))
         digest = policy_digest(policy)
-        expected = judged.get(digest) or judge_run(folder, policy).to_bytes()
+        expected = judged.get(digest) or judge_run(folder, policy, look=verdict.look).to_bytes()
     except EvalkitError as error:
         return [FileDifference(name, _message(error, path))]
     judged[digest] = expected

@@ -1,7 +1,6 @@
 """Scenario files read, checked and resolved: absolute paths, files that are there, the policy in place."""
 
 import glob
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,15 +10,20 @@ from evalkit.backends.models import ServedModel, identity_sha256, load_tokenizer
 from evalkit.backends.own import OwnModel
 from evalkit.canonical import sha256_file, sha256_json
 from evalkit.errors import InputError
-from evalkit.gate.policy import check_policy, load_policy
-from evalkit.metrics.spec import MetricSpec
+from evalkit.gate.policy import check_policy
 from evalkit.scenario.additions import Additions, read_additions
-from evalkit.scenario.demands import check_demands
+from evalkit.scenario.dialogue_checks import (
+    refuse_blocking_on_model_users,
+    refuse_flow_expectations,
+    refuse_unknown_labels,
+)
 from evalkit.scenario.dialogue_files import DialogueSource, read_dialogues, recorded_files
-from evalkit.scenario.flow import LoadedFlow, load_flow, unknown_label
+from evalkit.scenario.flow import LoadedFlow, load_flow
 from evalkit.scenario.model_schema import AliasRef, BaselineRef, BundleRef, EndpointRef, ModelRef
 from evalkit.scenario.resample import LoadedResample, read_resample
 from evalkit.scenario.schema import Policy, PolicyRef, Scenario, Text, Window
+from evalkit.scenario.slices import check_slices
+from evalkit.scenario.trials import check_k
 from evalkit.yaml_source import FieldPath, YamlSource
 
 # The additions stand in the digest by their content.
@@ -34,7 +38,7 @@ class LoadedScenario:
         scenario: the file's content.
         source: the file itself, for line numbers; None for a scenario that was put together in memory.
         policy: the release policy, wherever it is written; None where the scenario has no gate.
-        policy_path: the file that holds it.
+        policy_source: the file that holds it.
         bundle, baseline: bundle folders; not opened here (a command may name others).
         text_data, counts_file, glossary, risk_data: data files.
         flow: the business flow.
@@ -49,7 +53,7 @@ class LoadedScenario:
     scenario: Scenario
     source: YamlSource | None
     policy: Policy | None
-    policy_path: Path | None
+    policy_source: YamlSource | None
     bundle: Path | None
     baseline: Path | None
     text_data: Path | None
@@ -114,11 +118,31 @@ def load_scenario(path: Path) -> LoadedScenario:
     Raises:
         InputError: the first problem, with file, line and field.
     """
+    return _load(YamlSource(path))
+
+
+def policy_of_file(path: Path) -> tuple[Policy, YamlSource]:
+    """The policy that a file holds, its own or at a scenario's gate, and the file in which it stands.
+
+    It isn't checked against metrics that a scenario declares. The file is read once: it may be a pipe.
+
+    Raises:
+        InputError: the first problem, with file, line and field; or a scenario without a gate.
+    """
     source = YamlSource(path)
-    scenario = source.parse(Scenario)
+    if "rules" in source.value or not {"version", "gate"} & source.value.keys():
+        return source.parse(Policy), source
+    loaded = _load(source)
+    if loaded.policy is None or loaded.policy_source is None:
+        raise InputError(f"{path}: a scenario without a gate; name a policy, or a scenario that has one")
+    return loaded.policy, loaded.policy_source
+
+
+def _load(source: YamlSource) -> LoadedScenario:
+    path, scenario = source.path, source.parse(Scenario)
     reader = _Reader(source)
     additions = read_additions(scenario, source, reader.file, path.resolve().parent)
-    policy, policy_path = reader.policy(scenario, additions.declared.specs)
+    policy, policy_source = reader.policy(scenario)
     text, risk, talks = scenario.text, scenario.risk, scenario.dialogues
     counts = text.classes.counts if text is not None else "candidate"
     domain = text.classes.domain if text is not None else None
@@ -127,19 +151,17 @@ def load_scenario(path: Path) -> LoadedScenario:
     dialogue_files = reader.matches(talks.include) if talks is not None else ()
     dialogues = read_dialogues(dialogue_files)
     if flow is None:
-        _refuse_flow_expectations(dialogues, path)
+        refuse_flow_expectations(dialogues, path)
     else:
-        _refuse_unknown_labels(dialogues, flow.intent_labels())
-    text_data = None if text is None else reader.file(("text", "data"), text.data)
-    check_demands(scenario, source, policy, policy_path, text_data, dialogues, additions.declared.own)
-    return LoadedScenario(
+        refuse_unknown_labels(dialogues, flow.intent_labels())
+    loaded = LoadedScenario(
         scenario=scenario,
         source=source,
         policy=policy,
-        policy_path=policy_path,
+        policy_source=policy_source,
         bundle=reader.bundle(scenario.model),
         baseline=reader.bundle(scenario.baseline),
-        text_data=text_data,
+        text_data=None if text is None else reader.file(("text", "data"), text.data),
         counts_file=None if counts in ("baseline", "candidate") else reader.file(counts_field, counts),
         glossary=None
         if domain is None
@@ -154,6 +176,27 @@ def load_scenario(path: Path) -> LoadedScenario:
         resample=read_resample(scenario, source, reader.file, additions.modules),
         baseline_alias=scenario.baseline.alias if isinstance(scenario.baseline, AliasRef) else None,
     )
+    check_gate(loaded, policy, policy_source)
+    return loaded
+
+
+def check_gate(loaded: LoadedScenario, policy: Policy | None, policy_source: YamlSource | None) -> None:
+    """Check a policy against the metrics that a scenario declares, the tags of its data, its trials and the users of its dialogues.
+
+    Args:
+        loaded: the scenario, read from a file.
+        policy, policy_source: its own, or one that its runs are to be judged by; and the file that holds it.
+
+    Raises:
+        InputError: the first problem, with file, line and field.
+    """
+    assert loaded.source is not None
+    if policy is not None and policy_source is not None:
+        declared = loaded.additions.declared
+        check_policy(policy, policy_source, declared.specs)
+        refuse_blocking_on_model_users(loaded.dialogues, declared.own, policy, policy_source.path)
+    check_slices(loaded.scenario, loaded.source, policy, policy_source, loaded.text_data, loaded.dialogues)
+    check_k(loaded.scenario, loaded.source, policy, policy_source, loaded.dialogues)
 
 
 def scenario_from_texts(data: Path, window: Window | None) -> LoadedScenario:
@@ -169,7 +212,7 @@ def scenario_from_texts(data: Path, window: Window | None) -> LoadedScenario:
         scenario=Scenario(version=1, name="score", text=Text(data=data.name, window=window)),
         source=None,
         policy=None,
-        policy_path=None,
+        policy_source=None,
         bundle=None,
         baseline=None,
         text_data=data.resolve(),
@@ -249,38 +292,11 @@ class _Reader:
             files.update(found)
         return tuple(sorted(files))
 
-    def policy(
-        self, scenario: Scenario, declared: Mapping[str, MetricSpec]
-    ) -> tuple[Policy | None, Path | None]:
+    def policy(self, scenario: Scenario) -> tuple[Policy | None, YamlSource | None]:
         """The policy and the file that holds it."""
         if scenario.gate is None:
             return None, None
         if isinstance(scenario.gate, PolicyRef):
-            path = self.file(("gate", "policy"), scenario.gate.policy)
-            return load_policy(path, declared), path
-        check_policy(scenario.gate, self._source, ("gate",), declared)
-        return scenario.gate, self._source.path
-
-
-def _refuse_flow_expectations(dialogues: tuple[DialogueSource, ...], scenario_path: Path) -> None:
-    for item in dialogues:
-        for index, turn in enumerate(item.dialogue.turns):
-            wanted = turn.expect
-            if wanted.intent is not None or (wanted.handover is not None and wanted.handover.required):
-                raise InputError(
-                    f"{item.path}:{item.line}: {item.dialogue.id}: turn {index + 1} expects an intent or a "
-                    f"hand-over, but {scenario_path} names no flow; add `flow:` to the scenario"
-                )
-
-
-def _refuse_unknown_labels(dialogues: tuple[DialogueSource, ...], labels: frozenset[str] | None) -> None:
-    """An expectation of an intent that the flow never gives would fail whatever the model says."""
-    if labels is None:
-        return
-    for item in dialogues:
-        for index, turn in enumerate(item.dialogue.turns):
-            if turn.expect.intent is not None and turn.expect.intent not in labels:
-                raise InputError(
-                    f"{item.path}:{item.line}: {item.dialogue.id}: turns.{index}.expect.intent: "
-                    f"{unknown_label(turn.expect.intent, labels)}"
-                )
+            source = YamlSource(self.file(("gate", "policy"), scenario.gate.policy))
+            return source.parse(Policy), source
+        return scenario.gate, self._source

@@ -1,6 +1,7 @@
 """What the metrics need to know of the planned dialogues."""
 
 from evalkit.metrics.context import DialogueSetup
+from evalkit.scenario.dialogue_checks import may_not_block
 from evalkit.scenario.loader import LoadedScenario
 from evalkit.scenario.variation import different_trials, varies
 
@@ -38,4 +39,5 @@ def dialogue_setup(loaded: LoadedScenario) -> DialogueSetup | None:
         costs=None if spec.costs is None else spec.costs.model_dump(),
         greedy=spec.temperature == 0,
         single_turn_probes=spec.single_turn_probes,
+        model_users=tuple(dialogue.id for dialogue in dialogues if may_not_block(dialogue)),
     )

@@ -20,7 +20,7 @@ def check_slices(
     scenario: Scenario,
     source: YamlSource,
     policy: Policy | None,
-    policy_path: Path | None,
+    policy_source: YamlSource | None,
     text_data: Path | None,
     dialogues: tuple[DialogueSource, ...],
 ) -> None:
@@ -28,7 +28,7 @@ def check_slices(
 
     Args:
         scenario, source: the parsed file and its lines.
-        policy, policy_path: its gate, and the file that holds it.
+        policy, policy_source: its gate, and the file that holds it.
         text_data, dialogues: whose tags are slices.
 
     Raises:
@@ -36,7 +36,7 @@ def check_slices(
     """
     resamples = scenario.text is not None and scenario.text.resample is not None
     tags = _Tags(text_data, dialogues)
-    for asked in asked_by(scenario, source, policy, policy_path, "slice"):
+    for asked in asked_by(scenario, source, policy, policy_source, "slice"):
         name, metric = asked.asks.slice, asked.metric
         if name == SLICE:
             if not resamples:

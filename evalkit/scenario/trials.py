@@ -1,7 +1,6 @@
 """Rules and figures on dialogue/pass_hat_k: whether any dialogue can have k independent trials."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from evalkit.scenario.asked import asked_by
 from evalkit.scenario.dialogue_files import DialogueSource
@@ -14,14 +13,14 @@ def check_k(
     scenario: Scenario,
     source: YamlSource,
     policy: Policy | None,
-    policy_path: Path | None,
+    policy_source: YamlSource | None,
     dialogues: Sequence[DialogueSource],
 ) -> None:
     """Refuse a k that no dialogue has so many independent trials for, since nothing could ever be decided by it.
 
     Args:
         scenario, source: the parsed file and its lines.
-        policy, policy_path: its gate, and the file that holds it.
+        policy, policy_source: its gate, and the file that holds it.
         dialogues: of the scenario.
 
     Raises:
@@ -30,7 +29,7 @@ def check_k(
     plan = scenario.dialogues
     if plan is None:
         return
-    for asked in asked_by(scenario, source, policy, policy_path, "k"):
+    for asked in asked_by(scenario, source, policy, policy_source, "k"):
         k, name = asked.asks.k, asked.asks.slice
         needs = f"{asked.metric} with k = {k} needs {k} trials of a dialogue"
         if k is not None and k > plan.trials:

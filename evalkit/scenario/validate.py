@@ -6,7 +6,7 @@ from typing import Literal
 
 from evalkit.errors import InputError
 from evalkit.files import refuse_streams
-from evalkit.gate.policy import load_policy, policy_warning
+from evalkit.gate.policy import load_policy, undecided
 from evalkit.scenario.dialogue_files import DialogueSource, is_dialogue_file, read_dialogues
 from evalkit.scenario.expectations import self_test
 from evalkit.scenario.flow import FLOW_FILE, load_flow
@@ -63,13 +63,15 @@ def validate(path: Path, *, run_self_test: bool) -> Validation:
         policy = load_policy(path)
     if run_self_test and not dialogues:
         raise InputError(f"{path}: --self-test plays dialogues, and there are none; leave it out")
-    warning = None if policy is None else policy_warning(policy, first_release=first_release)
+    idle = None if policy is None else undecided(policy, first_release=first_release)
     return Validation(
         kind,
         digest,
         len(dialogues),
         problems=tuple(self_test(dialogues)) if run_self_test else (),
-        warnings=() if warning is None else (f"{path}: {warning}",),
+        warnings=()
+        if idle is None
+        else (f"{path}: {idle[0]}: each verdict will be INCONCLUSIVE; {idle[1]} if it is to decide",),
     )
 
 

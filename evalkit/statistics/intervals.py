@@ -33,6 +33,8 @@ MIN_CLUSTERS = 10
 PERCENTILE_CLUSTERS = 30
 MAX_UNDEFINED_SHARE = 0.01
 _ROUNDING = 1e-12
+# Ends that are further out than the outermost resample.
+_UNREACHED = (-math.inf, math.inf)
 
 Sides = Literal[1, 2]
 
@@ -61,7 +63,7 @@ class Uncertainty:
     Attributes:
         interval: two-sided; None where it can't be computed.
         bounds: the pair of one-sided ends, each at the confidence.
-        reason: why interval and bounds are None, else None.
+        reason: why the interval, or interval and bounds, are None; else None.
         undefined: bootstrap resamples on which the statistic has no value (above 1 % there is no interval).
     """
 
@@ -117,11 +119,13 @@ def _answer(question: Question, replicates: FloatArray | None, confidence: float
         ends = _ends(question, replicates, confidence, seed)
     except _NoIntervalError as error:
         return Uncertainty(None, None, str(error), undefined)
-    return Uncertainty(
-        interval=_interval(ends, ends.two, 2, question.support, confidence, seed),
-        bounds=_interval(ends, ends.one, 1, question.support, confidence, seed),
-        undefined=undefined,
-    )
+    interval = _interval(ends, ends.two, 2, question.support, confidence, seed)
+    bounds = _interval(ends, ends.one, 1, question.support, confidence, seed)
+    reason = None
+    if interval is None or bounds is None:
+        clusters = len(question.estimator.clusters)
+        reason = f"{ends.resamples} bootstrap resamples of {clusters} clusters don't reach a confidence of {confidence:.10g}"
+    return Uncertainty(interval, bounds, reason, undefined)
 
 
 def _ends(question: Question, replicates: FloatArray | None, confidence: float, seed: int) -> _Ends:
@@ -204,8 +208,8 @@ def _percentile_ends(ordered: FloatArray, clusters: int, tail: float) -> tuple[f
     from scipy.stats import norm, t
 
     widened = float(norm.cdf(math.sqrt(clusters / (clusters - 1)) * t.ppf(tail, clusters - 1)))
-    rank = max(math.floor(widened * (ordered.size + 1)), 1)
-    return float(ordered[rank - 1]), float(ordered[ordered.size - rank])
+    rank = math.floor(widened * (ordered.size + 1))
+    return (float(ordered[rank - 1]), float(ordered[ordered.size - rank])) if rank else _UNREACHED
 
 
 def _bootstrap_t(question: Question, confidence: float, seed: int) -> _Ends:
@@ -216,7 +220,9 @@ def _bootstrap_t(question: Question, confidence: float, seed: int) -> _Ends:
         raise _NoIntervalError(few_pivots(len(target.clusters)))
 
     def ends(tail: float) -> tuple[float, float]:
-        rank = max(math.floor(tail * (pivots.size + 1)), 1)
+        rank = math.floor(tail * (pivots.size + 1))
+        if rank == 0:
+            return _UNREACHED
         low, high = value - error * pivots[pivots.size - rank], value - error * pivots[rank - 1]
         return (math.exp(low), math.exp(high)) if question.log_scale else (float(low), float(high))
 
@@ -281,7 +287,9 @@ def _interval(
     support: tuple[float, float],
     confidence: float,
     seed: int,
-) -> Interval:
+) -> Interval | None:
+    if pair == _UNREACHED:
+        return None
     low, high = max(pair[0], support[0]), min(pair[1], support[1])
     return Interval(
         low=low if math.isfinite(low) else None,

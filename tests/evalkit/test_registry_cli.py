@@ -1,7 +1,9 @@
 """Registry, promotion and signature as a user meets them: commands, exit codes, one line where something is wrong."""
 
 import json
+import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,11 @@ from evalkit.bundle import load_bundle
 from evalkit.cli import cli
 from evalkit.console import run
 from evalkit.runs.folder import RunFolder
+from evalkit.runs.plan import context_to_plan
 from evalkit.runs.promotion import bind_alias
 from evalkit.runs.promotion import promote as promote_run
 from evalkit.runs.recording import record_run
+from tests.evalkit.fake_run import RULES, context_for, random_evidence, write_run
 from tests.support.bundles import reseal
 from tests.support.promotable import FAILING, Shop, digest_of, make_shop
 
@@ -312,6 +316,128 @@ def test_a_slice_that_the_scenario_lacks_binds_no_alias(evalkit: "Command", shop
     assert evalkit.err.startswith(
         f"error: {shop.policy}:2: rules.0.slice: 'vip': no sample under perplexity/token"
     )
+
+
+def test_a_policy_of_another_scenario_fits_the_one_that_is_bound(evalkit: "Command", shop: Shop) -> None:
+    """Its own declares the metric and has the tag; the bound one doesn't, so nothing could ever pass."""
+    other = shop.folder / "other.yaml"
+    (shop.folder / "vip.jsonl").write_text('{"id": "a", "text": "hello", "tags": ["vip"]}\n')
+    view = "views: [{name: fees, regex: fee}]"
+    for rule, says in (
+        ("{metric: perplexity/token, slice: vip, max: 100}", "gate.rules.0.slice: 'vip': no sample under"),
+        ("{metric: perplexity/view/fees, max: 100}", "gate.rules.0.metric: the scenario doesn't declare"),
+    ):
+        gate = f"gate: {{rules: [{rule}]}}"
+        other.write_text(f"version: 1\nname: other\ntext: {{data: vip.jsonl, {view}}}\n{gate}\n")
+        assert evalkit("validate", other) == 0, evalkit.err
+        assert evalkit("alias", "set", "other", "--policy", other, "--scenario", shop.scenario) == 2
+        assert evalkit.err.startswith(f"error: {other}:4: {says}")
+
+
+def test_a_policy_comes_through_a_pipe(evalkit: "Command", shop: Shop) -> None:
+    """As in `--policy <(...)` of a shell; a slice makes its lines needed twice."""
+    told = evalkit.json("alias", "set", "other", "--policy", shop.policy, "--scenario", shop.scenario)
+    run = shop.run("a").path
+    for text, code in (
+        (shop.policy.read_text(), 0),
+        ("rules: [{metric: perplexity/token, max: 100, slice: vip}]", 2),
+    ):
+        reader, writer = os.pipe()
+        os.write(writer, text.encode())
+        os.close(writer)
+        pipe = f"/dev/fd/{reader}"
+        assert (
+            evalkit("alias", "set", "other", "--policy", pipe, "--scenario", shop.scenario, "--json") == code
+        )
+        os.close(reader)
+        if code == 0:
+            assert json.loads(evalkit.out)["policy_sha256"] == told["policy_sha256"]
+        else:
+            assert evalkit.err.startswith(f"error: {pipe}:1: rules.0.slice: 'vip': no sample")
+    reader, writer = os.pipe()
+    os.write(writer, shop.policy.read_bytes())
+    os.close(writer)
+    assert evalkit("judge", run, "--policy", f"/dev/fd/{reader}") == 0
+    os.close(reader)
+
+
+def test_a_model_in_the_users_place_binds_no_alias_that_blocks_on_it(evalkit: "Command", shop: Shop) -> None:
+    user = "{kind: model, endpoint: http://x/v1, model: m, declare: m}"
+    (shop.folder / "talk.yaml").write_text(
+        f"id: d\nuser: {user}\nturns: [{{user: hi, gold: hello, expect: {{contains: [hello]}}}}]\n"
+    )
+    talks = shop.folder / "talks.yaml"
+    talks.write_text("version: 1\nname: talks\ndialogues: {include: [talk.yaml]}\n")
+    for severity, code in (("block", 2), ("warn", 0)):
+        shop.policy.write_text(
+            "rules:\n  - {metric: perplexity/token, max: 100}\n"
+            f"  - {{metric: dialogue/pass_hat_k, k: 1, min: 0.5, severity: {severity}}}\n"
+        )
+        assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", talks) == code
+    assert evalkit("alias", "set", "other", "--policy", shop.policy, "--scenario", talks) == 0
+
+
+def test_a_run_with_a_model_in_the_users_place_is_judged_by_no_rule_that_blocks_on_it(
+    evalkit: "Command", tmp_path: Path
+) -> None:
+    evidence = random_evidence(1)
+    context = context_for(evidence)
+    assert context.dialogues is not None
+    talks = replace(context.dialogues, model_users=(context.dialogues.dialogue_ids[0],))
+    for name, dialogues, code in (("vouched", context.dialogues, 0), ("not", talks, 2)):
+        settings = context_to_plan(replace(context, dialogues=dialogues))
+        measurement = {"candidate": settings, "baseline": settings}
+        run = write_run(tmp_path / name, RULES, evidence, None, {"measurement": measurement}).path
+        policy = tmp_path / "policy.yaml"
+        policy.write_text("rules: [{metric: dialogue/pass_hat_k, k: 1, min: 0.5}]\n")
+        assert evalkit("judge", run, "--policy", policy) == code, evalkit.err
+        if code:
+            assert evalkit.err == (
+                f"error: {policy}: a model played the user of lost_card_en_000 in {run}, and the blocking rule on "
+                "dialogue/pass_hat_k would stand on it; give the rule severity: warn\n"
+            )
+        policy.write_text("rules: [{metric: perplexity/token, max: 100}]\n")
+        assert evalkit("judge", run, "--policy", policy) == 0
+
+
+@pytest.mark.parametrize("edited", ["plan.json", "evidence/candidate/samples.parquet", "results.json"])
+def test_an_edited_run_is_not_judged(evalkit: "Command", shop: Shop, edited: str) -> None:
+    run, other = shop.run("a"), shop.run("b")
+    verdict = run.verdict.read_bytes()
+    path = run.path / edited
+    path.write_bytes(path.read_bytes() + b" ")
+    for words in ((run.path,), (other.path, "--baseline", run.path)):
+        assert evalkit("judge", *words) == 2
+        assert evalkit.err.startswith(f"error: {run.path}: isn't as it was sealed: {edited}: ")
+        assert evalkit.err.count("\n") == 1 and evalkit.out == ""
+    assert run.verdict.read_bytes() == verdict
+    run.seal.unlink()
+    assert evalkit("judge", run.path) == 2
+    assert "isn't finished" in evalkit.err
+    assert evalkit("judge", other.path, "--baseline", shop.folder) == 2
+    assert "the folder isn't a run" in evalkit.err
+
+
+def test_runs_judged_later_by_one_policy_are_looks_too(evalkit: "Command", shop: Shop) -> None:
+    """A gate of its own, or none, doesn't let a candidate be tried again and again under the policy that counts."""
+    runs = [shop.run("a", scenario_sha256=digest_of(f"samples {number}")).path for number in range(3)]
+    shop.policy.write_text("rules: [{metric: perplexity/token, max: 90}]\n")
+    codes = [evalkit("judge", made, "--policy", shop.policy) for made in (*runs, *runs)]
+    assert codes == [0, 0, 3, 0, 0, 3]
+    looks = [json.loads(RunFolder(made).verdict.read_bytes())["look"] for made in runs]
+    assert looks == [1, 2, 3]
+    for made, code in zip(runs, (0, 0, 3), strict=True):
+        assert evalkit("verify", made) == 0, evalkit.out
+        assert evalkit("rescore", made) == code
+    assert evalkit("judge", runs[2]) == 0  # its own policy judged it first
+    policy = next(path for path in RunFolder(runs[2]).verdicts.iterdir() if b'"look":3' in path.read_bytes())
+    policy.write_bytes(policy.read_bytes().replace(b'"look":3', b'"look":2'))
+    assert evalkit("verify", runs[2]) == 1
+    policy.write_bytes(b"[]")
+    assert evalkit("judge", runs[2], "--policy", shop.policy) == 3
+    assert evalkit("verify", runs[2]) == 0
+    # Another candidate begins anew.
+    assert evalkit("judge", shop.run("b").path, "--policy", shop.policy) == 0
 
 
 @pytest.mark.parametrize("name", ["none", "None"])

@@ -23,7 +23,7 @@ RULES: list[dict[str, Any]] = [
     {"metric": "dialogue/expectation/contains", "min": 0.9},
     {"metric": "dialogue/expectation/intent", "min": 0.5},
     {"metric": "dialogue/handover_rate", "max": 0.4},
-    {"metric": "dialogue/satisfaction", "min": 1.0, "severity": "warn"},
+    {"metric": "dialogue/satisfaction", "min": 1.1, "severity": "warn"},
     *({"metric": name, "within_ms": 50, "share": 0.9, "severity": "warn"} for name in LATENCIES),
 ]
 # What names the run, and not what it found.

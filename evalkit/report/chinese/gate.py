@@ -7,11 +7,17 @@ GATE: dict[str, str] = {
     "every rule is `severity: warn`, so nothing was decided": "所有规则均为 `severity: warn`，因此什么也没有判定",
     "no blocking rule was applied, so nothing was decided": "没有适用任何阻断规则，因此什么也没有判定",
     "a blocking rule has no outcome": "有一条阻断规则没有结果",
-    "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. Plan for at most {n} looks; add the named number of samples at once.": (
-        "反复查看并非没有代价：每多看一次新样本，误判的概率就上升。请计划至多查看 {n} 次；把所需的样本一次加足。"
-    ),
     "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. This was look {look} of at most {n}; add the named number of samples at once.": (
         "反复查看并非没有代价：每多看一次新样本，误判的概率就上升。这是第 {look} 次查看，至多 {n} 次；请把所需的样本一次加足。"
+    ),
+    "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. This was look {look} of at most {n}; a further one at this candidate takes a policy that allows it, and samples that nobody has looked at.": (
+        "反复查看并非没有代价：每多看一次新样本，误判的概率就上升。这是第 {look} 次查看，至多 {n} 次；若要再次查看此候选，需要允许再看一次的策略，以及无人看过的样本。"
+    ),
+    "more samples decide nothing under this policy; let its owner write one that allows another look, and judge samples by it that nobody has looked at; another candidate begins at look 1": (
+        "在此策略下，更多样本也判定不了什么；请策略所有者写一份允许再看一次的策略，并按它评判无人看过的样本；另一个候选从第 1 次查看开始"
+    ),
+    "{more:t}; this was the last look that the policy allows, so let its owner first write one that allows another": (
+        "{more:t}；这是该策略允许的最后一次查看，请先由策略所有者写一份允许再看一次的策略"
     ),
     "this is look {look} at this candidate under this policy, each at other samples; max_looks allows {n}": (
         "这是在此策略下第 {look} 次查看此候选，每次样本不同；max_looks 允许 {n} 次"

@@ -80,6 +80,7 @@ REASONS: dict[str, str] = {
     "the target holds no text": "目标没有文本",
     "the perturbation changes none of the {n} texts": "该扰动没有改变 {n} 个文本中的任何一个",
     # Intervals.
+    "{n} bootstrap resamples of {clusters} clusters don't reach a confidence of {confidence}": "对 {clusters} 个簇的 {n} 次重抽样达不到 {confidence} 的置信度",
     "only {n} independent clusters; an interval needs {least}": "只有 {n} 个独立的簇；区间需要 {least} 个",
     "only {n} clusters, and the standard error is undefined on too many resamples": "只有 {n} 个簇，且标准误在过多重抽样上无定义",
     "the value itself is undefined": "数值本身无定义",

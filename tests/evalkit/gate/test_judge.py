@@ -553,11 +553,31 @@ def test_results_with_infinite_parts_still_make_json() -> None:
     [(1, 1, "PASS"), (2, 2, "PASS"), (2, 1, "INCONCLUSIVE"), (3, 2, "INCONCLUSIVE"), (0, 2, "INCONCLUSIVE")],
 )
 def test_no_more_looks_than_the_policy_allows(look: int, allowed: int, outcome: str) -> None:
-    verdict = run([FINE], [MAX], look=look, max_looks=allowed)
+    verdict = run([FINE], [MAX, {**MAX, "min_n": 1}], look=look, max_looks=allowed)
+    assert [rule.index for rule in verdict.rules] == [0, 1]
     assert (verdict.verdict, verdict.look, verdict.policy["max_looks"]) == (outcome, look, allowed)
     if outcome == "INCONCLUSIVE":
         assert verdict.rules[0].reason == (
             f"this is look {look} at this candidate under this policy, each at other samples; max_looks allows {allowed}"
+        )
+        assert verdict.rules[0].action == (
+            "more samples decide nothing under this policy; let its owner write one that allows another look, and judge "
+            "samples by it that nobody has looked at; another candidate begins at look 1"
+        )
+
+
+@pytest.mark.parametrize(("look", "last"), [(1, False), (2, True), (3, True)])
+def test_more_samples_are_advised_where_another_look_is_left(look: int, last: bool) -> None:
+    verdict = run([metric(LOWER, 50, 45, 61)], [MAX], look=look)
+    action, warning = verdict.rules[0].action, verdict.warning
+    assert verdict.verdict == "INCONCLUSIVE" and action is not None and warning is not None
+    assert (f"This was look {look} of at most 2; " in warning, "at once" in warning) == (True, not last)
+    assert ("takes a policy that allows it, and samples that nobody has looked at." in warning) == last
+    assert ("let its owner" in action) == last
+    if look == 2:
+        assert verdict.rules[0].needs_n is not None and action.startswith("add texts: ")
+        assert action.endswith(
+            "); this was the last look that the policy allows, so let its owner first write one that allows another"
         )
 
 

@@ -9,10 +9,19 @@ import pytest
 
 from evalkit.errors import InputError
 from evalkit.gate.condition import Condition
-from evalkit.gate.policy import load_policy, policy_digest, policy_warning, resolve_policy, rule_problem
+from evalkit.gate.policy import (
+    check_policy,
+    load_policy,
+    policy_digest,
+    policy_problem,
+    resolve_policy,
+    rule_problem,
+    undecided,
+)
 from evalkit.metrics.registry import metric_names, spec_for
 from evalkit.metrics.spec import MetricSpec
 from evalkit.scenario.schema import Policy, Rule
+from evalkit.yaml_source import YamlSource
 
 TEXT = """\
 confidence: 0.95
@@ -111,6 +120,20 @@ def test_mistakes_are_named_with_their_line(tmp_path: Path, text: str, says: str
         ({"metric": "risk/high_risk_recall", "min": 1}, True),
         ({"metric": "risk/high_risk_recall", "change": {"max_decrease": 2}}, False),
         ({"metric": "risk/false_reject_rate", "change": {"max_relative_increase": 2}}, True),
+        ({"metric": "risk/high_risk_recall", "change": {"max_decrease": 1}}, False),
+        ({"metric": "risk/high_risk_recall", "change": {"max_decrease": 0.99}}, True),
+        ({"metric": "risk/high_risk_recall", "min": 0}, False),
+        ({"metric": "risk/false_reject_rate", "max": 1}, False),
+        ({"metric": "risk/false_reject_rate", "max": 0}, True),
+        ({"metric": "risk/false_reject_rate", "change": {"max_increase": 1}}, False),
+        ({"metric": "risk/high_risk_recall", "change": {"max_relative_decrease": 5}}, False),
+        ({"metric": "risk/high_risk_recall", "change": {"max_relative_decrease": 1}}, False),
+        ({"metric": "risk/high_risk_recall", "change": {"max_relative_decrease": 0.99}}, True),
+        ({"metric": "perplexity/token", "change": {"max_relative_increase": -1.5}}, False),
+        ({"metric": "dialogue/handover_rate", "min": 0}, False),
+        ({"metric": "latency/first_token", "within_ms": 15, "share": 0.999}, True),
+        ({"metric": "latency/first_token", "within_ms": 15, "share": 0.001}, True),
+        ({"metric": "dialogue/consistency_fall", "change": {"max_relative_increase": -3}}, True),
         ({"metric": "dialogue/pass_hat_k", "k": 3, "min": 80}, False),
         ({"metric": "dialogue/consistency_fall", "max": -0.5}, True),
         ({"metric": "dialogue/consistency_fall", "change": {"max_increase": 1.5}}, True),
@@ -155,12 +178,13 @@ def test_a_warning_on_the_wrong_side_is_refused_too() -> None:
     )
 
 
-def test_only_a_policy_without_a_blocking_rule_is_warned_of() -> None:
+def test_only_a_policy_without_a_blocking_rule_decides_nothing() -> None:
     rule = {"metric": "perplexity/token", "max": 60}
     warns = {**rule, "severity": "warn"}
-    assert policy_warning(Policy.model_validate({"rules": [rule, warns]})) is None
-    assert policy_warning(Policy.model_validate({"rules": [warns, warns]})) == (
-        "every rule is `severity: warn`: each verdict will be INCONCLUSIVE; let one rule block if it is to decide"
+    assert undecided(Policy.model_validate({"rules": [rule, warns]})) is None
+    assert undecided(Policy.model_validate({"rules": [warns]})) == (
+        "every rule is `severity: warn`",
+        "let one rule block",
     )
 
 
@@ -169,12 +193,65 @@ def test_changes_alone_decide_no_first_release() -> None:
     value = {"metric": "perplexity/token", "max": 60}
     warns = {**value, "severity": "warn"}
     alone = Policy.model_validate({"rules": [change, warns]})
-    assert policy_warning(alone) is None
-    assert policy_warning(alone, first_release=True) == (
-        "every blocking rule is about change, which a first release doesn't apply: each verdict will be "
-        "INCONCLUSIVE; let one block on the value itself if it is to decide"
+    assert undecided(alone) is None
+    assert undecided(alone, first_release=True) == (
+        "every blocking rule is about change, which a first release doesn't apply",
+        "let one block on the value itself",
     )
-    assert policy_warning(Policy.model_validate({"rules": [change, value]}), first_release=True) is None
+    assert undecided(Policy.model_validate({"rules": [change, value]}), first_release=True) is None
+
+
+@pytest.mark.parametrize(
+    ("again", "twice"),
+    [
+        ("{max: 60.0, metric: perplexity/long_tail, severity: block, min_coverage: 1}", True),
+        ("{metric: perplexity/long_tail, max: 61}", False),
+        ("{metric: perplexity/long_tail, max: 60, severity: warn}", False),
+        ("{metric: perplexity/long_tail, max: 60, min_n: 9}", False),
+        ("{metric: perplexity/long_tail, max: 60, slice: vip}", False),
+    ],
+)
+def test_the_same_rule_twice_is_refused(tmp_path: Path, again: str, twice: bool) -> None:
+    path = write(tmp_path, f"{TEXT}  - {again}\n")
+    if not twice:
+        assert len(load_policy(path).rules) == 3
+        return
+    with pytest.raises(InputError) as caught:
+        load_policy(path)
+    assert str(caught.value) == f"{path}:5: rules.2: the same rule as rules.0; remove one of the two"
+
+
+def test_only_a_latency_lies_within_a_budget() -> None:
+    budget = {"within_ms": 15, "share": 0.5}
+    assert rule_problem(Rule.model_validate({"metric": "latency/per_token", **budget})) is None
+    for metric in ("dialogue/satisfaction", "perplexity/token", "cache/reuse_ratio"):
+        assert rule_problem(Rule.model_validate({"metric": metric, **budget})) == (
+            ("within_ms",),
+            f"{metric} isn't a latency; a share within a budget is that of a latency/ metric",
+        )
+
+
+def test_the_field_tells_where_in_its_file_a_policy_stands(tmp_path: Path) -> None:
+    rule = {"rules": [{"metric": "perplexity/tokn", "max": 60}]}
+    for text, at in (
+        (json.dumps(rule), "rules.0.metric"),
+        (json.dumps({"gate": rule}), "gate.rules.0.metric"),
+    ):
+        path = write(tmp_path, text)
+        with pytest.raises(InputError) as caught:
+            check_policy(Policy.model_validate(rule), YamlSource(path))
+        assert str(caught.value).startswith(f"{path}:1: {at}: unknown metric")
+
+
+def test_the_first_problem_of_a_policy_is_named() -> None:
+    fine, wrong = {"metric": "perplexity/token", "max": 60}, {"metric": "perplexity/tokn", "max": 60}
+    assert policy_problem(Policy.model_validate({"rules": [fine]})) is None
+    found = policy_problem(Policy.model_validate({"rules": [fine, wrong, fine]}))
+    assert found is not None and found[0] == ("rules", 1, "metric")
+    twice = policy_problem(Policy.model_validate({"rules": [fine, {**fine, "max": 61}, fine]}))
+    assert twice == (("rules", 2), "the same rule as rules.0; remove one of the two")
+    own = policy_problem(Policy.model_validate({"rules": [{"metric": "own/x", "max": 1}]}), {})
+    assert own is not None and "doesn't declare own/x" in own[1]
 
 
 def test_a_percentage_where_a_share_is_meant_is_told_with_its_range(tmp_path: Path) -> None:
@@ -197,6 +274,16 @@ def test_a_percentage_where_a_share_is_meant_is_told_with_its_range(tmp_path: Pa
         (
             {"metric": "dialogue/satisfaction", "min": 80},
             "values of dialogue/satisfaction lie between 1 and 5: this rule decides nothing",
+        ),
+        (
+            {"metric": "risk/high_risk_recall", "change": {"max_relative_decrease": 5}},
+            "relative changes of risk/high_risk_recall lie between -1 and inf: this rule decides nothing "
+            "(10 % is written 0.1)",
+        ),
+        (
+            {"metric": "perplexity/token", "change": {"max_relative_increase": -2}},
+            "relative changes of perplexity/token lie between -1 and inf: this rule decides nothing "
+            "(10 % is written 0.1)",
         ),
         (
             {"metric": "dialogue/satisfaction", "change": {"max_decrease": 5}},
@@ -273,7 +360,7 @@ def test_metrics_of_the_scenarios_own(
     metric: str, declared: dict[str, MetricSpec] | None, message: str | None
 ) -> None:
     side = "min" if metric == "own/politeness" else "max"
-    rule = Rule.model_validate({"metric": metric, side: 1})
+    rule = Rule.model_validate({"metric": metric, side: 2})
     assert rule_problem(rule, declared) == (None if message is None else (("metric",), message))
 
 

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from evalkit.cli import cli
 from evalkit.errors import InputError
+from evalkit.gate.judge import judge
 from evalkit.metrics.registry import SPECS
 from evalkit.report.chinese import PHRASES
 from evalkit.report.html import render_html
@@ -17,6 +18,7 @@ from evalkit.report.language import ENGLISH, Language, language
 from evalkit.report.markdown import render_markdown
 from evalkit.report.source import ReportSource
 from evalkit.report.view import build_view
+from evalkit.runs.results_io import STATUSES
 from tests.evalkit import fake_run
 from tests.evalkit.report import review_run
 
@@ -36,6 +38,11 @@ PUT_TOGETHER = {
     "7 stands 7 times in 7; once is right",
     "7 of 7 7 of the 7 7; 7 allows a share of 7",
     "7 7 is exactly at the threshold",
+    "Looking again and again isn't free: every further look at new samples raises the chance of a wrong verdict. This was "
+    "look 7 of at most 7; 7.",
+    "add the named number of samples at once",
+    "a further one at this candidate takes a policy that allows it, and samples that nobody has looked at",
+    "; this was the last look that the policy allows, so let its owner first write one that allows another",
     "the 7's run is partial; finish it with `evalkit resume`",
 }
 FIELD = re.compile(r"\{(\w+)(?::[tl])?\}")
@@ -112,6 +119,24 @@ def test_every_reason_of_the_judge_is_translated(name: str) -> None:
     said = set(sentences(GATE_FOLDER / f"{name}.py")) - PUT_TOGETHER
     assert len(said) > 5
     assert not {text for text in said if chinese.translation(text) is None}
+
+
+def test_records_that_are_not_ok_are_translated_with_their_kind() -> None:
+    chinese = language("zh")
+    for kind, statuses in STATUSES.items():
+        for status in statuses[1:]:
+            said = chinese(f"7 {kind} {status.replace('_', ' ')}")
+            assert not re.search("[a-z]", said), said
+
+
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_what_every_look_says_is_translated(look: int) -> None:
+    chinese = language("zh")
+    found = fake_run.results([fake_run.metric("perplexity/token", 50, 45, 61)], fake_run.EVIDENCE_ONE)
+    verdict = judge(found, None, fake_run.policy([{"metric": "perplexity/token", "max": 60}]), look=look)
+    for text in (verdict.warning, verdict.rules[0].action, verdict.rules[0].reason):
+        said = chinese.translation(text or "")
+        assert said is not None and not re.search(r"[a-z]{3,}", said.replace("max_looks", "")), said
 
 
 def sentences(path: Path) -> list[str]:

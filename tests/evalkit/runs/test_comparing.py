@@ -14,6 +14,7 @@ from evalkit.runs.comparing import compare_runs
 from evalkit.runs.derive import derive
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.results_io import read_results
+from evalkit.runs.seal import write_seal
 from tests.evalkit.fake_run import RULES, random_evidence, write_run
 
 
@@ -22,6 +23,7 @@ def edit_plan(folder: RunFolder, **changes: Any) -> None:
     content["candidate"].update(changes.pop("candidate", {}))
     content["measurement"]["candidate"]["signatures"].update(changes.pop("signatures", {}))
     folder.plan.write_text(json.dumps(content))
+    write_seal(folder.path)
 
 
 @pytest.fixture

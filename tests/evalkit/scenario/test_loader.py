@@ -162,7 +162,7 @@ def test_a_policy_of_its_own_file_is_put_in_place(make: Maker) -> None:
     apart = SCENARIO.replace(gate, "gate: {policy: policy.yaml}\n")
     loaded = load_scenario(make(scenario=apart, policy="rules:\n  - {metric: perplexity/token, max: 60}\n"))
     assert loaded.policy == inside.policy
-    assert loaded.policy_path == inside.source.path.parent.resolve() / "policy.yaml"
+    assert loaded.policy_source.path == inside.source.path.parent.resolve() / "policy.yaml"
     assert loaded.digest == inside.digest
     with pytest.raises(InputError, match=r"policy\.yaml:1: rule: unknown key"):
         load_scenario(make(scenario=apart, policy="rule: []\n"))

@@ -211,3 +211,28 @@ def test_coverage_of_shares_of_clustered_outcomes(share, clusters, exact, wilson
     """
     assert binomial_coverage("exact-binomial", share, 1000, clusters=clusters) >= exact
     assert wilson <= binomial_coverage("wilson", share, 1000, clusters=clusters) <= 0.97
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "confidence", "interval", "bounds"),
+    [
+        ("cluster-bootstrap", 12, 0.9996, False, False),
+        ("cluster-bootstrap", 12, 0.9994, False, True),
+        ("cluster-bootstrap", 12, 0.998, True, True),
+        ("cluster-bootstrap", 30, 0.999, False, False),
+        ("cluster-bootstrap", 30, 0.998, False, True),
+        ("cluster-bootstrap", 500, 0.999, False, True),
+        ("cluster-bootstrap", 500, 0.9999, False, False),
+        ("bootstrap-and-exact", 12, 0.995, False, True),
+        ("bootstrap-and-exact", 500, 0.998, True, True),
+        ("bootstrap-and-exact", 500, 0.9999, False, False),
+    ],
+)
+def test_a_confidence_that_no_resample_reaches_has_no_ends(method, size, confidence, interval, bounds):
+    """The outermost of 2,000 resamples is a bound at 0.9995 at best: it stood for any higher confidence too."""
+    outcomes = (np.arange(size) % 3 == 0).astype(np.float64)
+    estimator = ShareEstimator(tuple(f"{i:05}" for i in range(size)), outcomes, np.ones(size))
+    answer = uncertainty(Question(estimator, method, support=(0, 1)), confidence=confidence, seed=11)
+    assert (answer.interval is not None, answer.bounds is not None) == (interval, bounds)
+    says = f"2000 bootstrap resamples of {size} clusters don't reach a confidence of {confidence}"
+    assert answer.reason == (None if interval else says)
