@@ -112,7 +112,7 @@ TALKS = {
         ("data: texts.jsonl", "data: texts.jsonl\n  classes: {domain: {glossary: talk.yaml}}", TEXTS),
         ("rate: 0.1", "rate: 0.2", {"robustness/typos/perplexity/token"}),
         ("high_risk: reject", "high_risk: reject, calibration: 0.5", DECISIONS),
-        ("variation: [typos]", "variation: [paraphrase]", TALKS),
+        ("variation: [typos]", "variation: [typos, paraphrase]", TALKS),
         ("max_new_tokens: 8", "max_new_tokens: 9", TALKS),
     ],
 )
