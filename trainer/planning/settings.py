@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from trainer.configuration.parallel import RecomputeSegments
-from trainer.configuration.strict import Positive, Strict
+from trainer.configuration.strict import Listed, Positive, Strict
 from trainer.planning.shapes import Length, ModelShape
 
 # Bytes of (weight, gradient, master copy and Adam's moments) a parameter.
@@ -53,7 +53,7 @@ class Strategy(Strict):
     interleave: Degree = 1
     zero_stage: int = Field(default=0, ge=0, le=3)
     recompute: Recompute = "none"
-    layers_per_stage: tuple[Positive, ...] | None = None
+    layers_per_stage: Listed[Positive] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "Strategy":
@@ -224,7 +224,7 @@ class MemoryFile(Strict):
     training: Training | None = None
     inference: Inference | None = None
     device: DeviceMemory = DeviceMemory()
-    measured: tuple[Measured, ...] = ()
+    measured: Listed[Measured] = ()
 
     @model_validator(mode="after")
     def _one(self) -> "MemoryFile":

@@ -263,6 +263,11 @@ def test_transfers_between_stages_grow_with_chunks_and_micro_batches():
         ("micro_batch_sizes", ["2"]),
         ("micro_batch_sizes", [1, True]),
         ("sequence_parallel", [1]),
+        ("max_model", True),
+        ("uneven_stages", "yes"),
+        ("micro_batch_sizes", [1, 2, 1]),
+        ("recompute", ["none", {"segments": 2}, {"segments": 2}]),
+        ("zero_stages", [0, 0]),
     ],
 )
 def test_a_search_over_nothing_an_unknown_stage_or_the_wrong_kind_is_refused(name, values):
