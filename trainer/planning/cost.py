@@ -182,7 +182,9 @@ def _recomputed_flop(shape: ModelShape, training: Training) -> float:
 
 @dataclass(frozen=True)
 class BandwidthCurve:
-    """Measured bus bandwidth over message size, interpolated over the logarithm of the size; flat beyond its ends.
+    """Measured bus bandwidth over message size, interpolated over the logarithm of the size, flat beyond the largest.
+
+    Below the smallest of several sizes the time of a message stays what it is there; one point alone is a constant.
 
     Attributes:
         sizes_mib: rising.
@@ -194,6 +196,8 @@ class BandwidthCurve:
 
     def at(self, size_bytes: float) -> float:
         """GB/s for messages of so many bytes."""
+        if len(self.sizes_mib) == 1:
+            return self.gb_s[0]  # nothing says from which size on it falls
         size = max(size_bytes / 2**20, 1e-9)
         if size <= self.sizes_mib[0]:
             # Below the smallest message the latency rules: the time stays, so the bandwidth falls.

@@ -86,11 +86,13 @@ class Strategy(Strict):
         if self.layers_per_stage is not None:
             if sum(self.layers_per_stage) != layers:
                 raise ValueError(
-                    f"layers_per_stage adds up to {sum(self.layers_per_stage)}, the model has {layers} layers"
+                    f"layers_per_stage adds up to {sum(self.layers_per_stage)}, the model has {layers} layers; correct it"
                 )
             return self.layers_per_stage
         if layers < self.pipeline:
-            raise ValueError(f"pipeline {self.pipeline} is above the model's {layers} layers")
+            raise ValueError(
+                f"pipeline {self.pipeline} is above the model's {layers} layers; choose another pipeline"
+            )
         share, rest = divmod(layers, self.pipeline)
         return tuple(share + (stage < rest) for stage in range(self.pipeline))
 
@@ -194,7 +196,7 @@ class Measured(Strict):
     peak_mib: float = Field(gt=0)
     stage: int = Field(default=0, ge=0)
     kind: Literal["used", "actual", "device"] = "used"
-    terms_mib: dict[str, float] = Field(default={})
+    terms_mib: dict[str, Annotated[float, Field(ge=0)]] = Field(default={})
 
 
 class ModelFile(Strict):

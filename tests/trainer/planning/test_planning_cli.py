@@ -122,7 +122,14 @@ def test_a_name_cannot_write_into_the_page(trainer, plan, tmp_path):
         (("--set", "training.strategy.model=3"), "heads 28 isn't a multiple of model 3"),
         (("--dry-run", "none.log"), "none.log"),
         (("--dry-run", "7=none.log"), "stages 0 to 1"),
+        (("--dry-run", "²=none.log"), "²=none.log: no such file"),
+        (("--set", "training.strategy.layers_per_stage=[1, 2]"), "has 28 layers; correct it"),
+        (
+            ("--set", "measured=[{peak_mib: 1, terms_mib: {parameters: -3}}]"),
+            "measured.0.terms_mib.parameters: Input",
+        ),
         (("--graph", "none.ir"), "no such file"),
+        (("--graph", __file__), "neither .ir nor .mindir"),
         (("--budget-mib", "100"), "belongs to --pressure"),
         (("--pressure", "batch", "--recompute"), "runs instead of planning"),
         (("--recompute", "--set", "device.memory_gib=null"), "needs device.memory_gib"),
@@ -226,6 +233,11 @@ def test_a_screening_calibrated_on_the_public_sweep(trainer, screening, tmp_path
         ),
         (("version", "version"), ("--map", "map.yaml"), "give both, or neither"),
         (("version", "version"), ("--calibrate", "none.csv"), "none.csv"),
+        (
+            ("version", "version"),
+            ("--calibrate", "a.csv", "--calibrate", "./a.csv"),
+            "--calibrate a.csv: given twice",
+        ),
     ],
 )
 def test_wrong_use_of_screen_is_one_line(trainer, screening, change, arguments, words):

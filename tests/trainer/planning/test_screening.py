@@ -217,6 +217,12 @@ def test_a_cut_that_the_training_cannot_make_is_said():
     _, missing = parallel_fields(cut, QWEN_7B)
     assert [text.split(" ")[0] for text in missing] == ["kv_heads", "layers", "a"]
     assert "vocab_multiple to 7" in missing[-1]
+    for segments, said in (
+        (7, []),
+        (3, ["runs of 3 in stages of 7 layers, which `trainer train` only cuts evenly"]),
+    ):
+        cut = Strategy(pipeline=4, micro_batches=4, recompute={"segments": segments})
+        assert parallel_fields(cut, QWEN_7B)[1] == said
 
 
 def test_interleaving_needs_whole_rounds_of_micro_batches():

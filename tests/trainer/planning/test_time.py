@@ -209,6 +209,11 @@ def test_a_bandwidth_curve_is_flat_at_its_end_and_ruled_by_latency_at_its_start(
     assert curve.at(2**19) == pytest.approx(5)
 
 
+def test_one_bandwidth_is_a_constant():
+    """Small messages were priced as if each took as long as one of the size that was measured."""
+    assert [BandwidthCurve((64,), (20,)).at(size) for size in (1, 2**20, 2**30)] == [20] * 3
+
+
 def test_too_few_or_impossible_times_are_refused(february_25):
     with pytest.raises(InputError, match="at least 4"):
         fit_times(february_25[:3], peak_tflops=A100_TFLOPS)
