@@ -224,7 +224,7 @@ def test_a_screening_calibrated_on_the_public_sweep(trainer, screening, tmp_path
         (
             ("nodes: 48", "nodes: true"),
             (),
-            "cluster.yaml:2: nodes: Input should be a valid integer (got True)",
+            "cluster.yaml:2: nodes: Input should be a valid integer (got ",
         ),
         (
             ("nodes: 48", 'nodes: "48"'),
