@@ -174,7 +174,7 @@ def test_a_search_killed_by_9_goes_on_and_keeps_what_was_done(tmp_path):
     ]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(out.glob("runs/*/*/result.json")):
+    while len(list(out.glob("runs/*/*/result.json"))) < 3:  # in the middle of the second configuration
         assert first.poll() is None
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
@@ -185,4 +185,6 @@ def test_a_search_killed_by_9_goes_on_and_keeps_what_was_done(tmp_path):
     report = json.loads(done.stdout)
     assert len(report["settings"]) == 3 and all(item["n"] == 2 for item in report["settings"])
     assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
+    # In the order of an unbroken search, and so numbered.
     assert report["settings"][0]["configuration"] == {"batch_size": 2, "optimizer.learning_rate": 0.01}
+    assert "configuration 2 of 3, " in done.stderr and "configuration 1 of 3, " not in done.stderr
