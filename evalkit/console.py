@@ -21,6 +21,7 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
     A command returns None (0) or an exit code. Errors of the user's making are one line on stderr; a traceback
     appears only for a fault of ours, exit code 70.
     """
+    _open_closed_streams()
     stdout = sys.stdout
     try:
         result = group.main(args=None if argv is None else list(argv), standalone_mode=False)
@@ -66,6 +67,13 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
             "this is a fault of evalkit; please report it with the lines above", int(ExitCode.FAULT)
         )
     sys.exit(code)
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller has closed (`>&-`) leads nowhere; left closed, the next file opened would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
 
 
 def _silence_stdout() -> None:

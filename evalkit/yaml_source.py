@@ -41,6 +41,23 @@ for _name, _pattern, _first in _SCALARS:
     _StrictLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(_pattern), list(_first))
 
 
+def yaml_value(text: str) -> Any:
+    """One value, read as in a file of ours: 1e-3 is a number, 010 and `no` are texts.
+
+    Raises:
+        ValueError: not YAML; says why in a few words.
+    """
+    loader = _StrictLoader(text)
+    try:
+        return loader.get_single_data()
+    except yaml.YAMLError as error:
+        raise ValueError(getattr(error, "problem", None) or "broken") from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    finally:
+        loader.dispose()
+
+
 class YamlSource:
     """A parsed YAML file that still knows on which line each field stands."""
 

@@ -12,7 +12,7 @@ from trainer.configuration.optimizer import OptimizerConfig
 from trainer.configuration.parallel import ParallelConfig, check_parallel
 from trainer.configuration.precision import PrecisionConfig
 from trainer.configuration.running import CheckpointConfig, EvaluationConfig, ProfileConfig
-from trainer.configuration.strict import Positive, Strict
+from trainer.configuration.strict import Listed, Positive, Strict
 
 # Positions of one batch: its arrays alone are 80 MiB, and activations are many times that.
 _MOST_POSITIONS = 1 << 22
@@ -148,7 +148,7 @@ class TrainConfig(Strict):
     accumulation: Positive = 1
     on_nan: Literal["stop", "skip"] = "stop"
     debug: bool = False
-    callbacks: tuple[str, ...] = ()
+    callbacks: Listed[str] = ()
     parallel: ParallelConfig = ParallelConfig()
     checkpoints: CheckpointConfig | None = None
     evaluation: EvaluationConfig | None = None

@@ -22,12 +22,15 @@ def plan(plan: Path, out: Path, check: bool, step: str | None, as_json: bool) ->
     Stops at the first step that isn't done. Exit code 0: all done or skipped; 1: one failed; 3: some are left.
     """
     from trainer.guide.checklist import QUESTIONS, STEPS, Checklist
+    from trainer.run_log import claimed
 
     if step is not None and (step not in STEPS or check):
         raise InputError(f"--step {step}: one of {', '.join(STEPS)} is needed, without --check")
-    checklist = Checklist(plan, out)
-    if not check:
-        with terminable():
+    if check:
+        checklist = Checklist(plan, out)
+    else:
+        with claimed(out), terminable():
+            checklist = Checklist(plan, out)
             for name in STEPS if step is None else (step,):
                 state, why = checklist.state(name)
                 if step is None and state in ("done", "skipped"):

@@ -24,6 +24,7 @@ def pareto(space: Path, out: Path, as_json: bool) -> int:
 
     SPACE.yaml names fields of a training configuration to try by real runs, or a table of runs.
     """
+    from trainer.pareto.front import shown_number
     from trainer.pareto.report import run_pareto
 
     with terminable():
@@ -34,8 +35,8 @@ def pareto(space: Path, out: Path, as_json: bool) -> int:
         for item in report.front:
             assert item.score is not None and item.speed is not None and item.front_share is not None
             click.echo(
-                f"front  {item.label}: {item.n} runs, {report.space.score.metric} {item.score.mean:.5g}, "
-                f"{report.space.speed.metric} {item.speed.mean:,.5g}, on the front in {item.front_share:.0%} of redraws"
+                f"front  {item.label}: {item.n} runs, {report.space.score.metric} {shown_number(item.score.mean)}, "
+                f"{report.space.speed.metric} {shown_number(item.speed.mean)}, on the front in {item.front_share:.0%} of redraws"
             )
         for line in report.summary:
             click.echo(line)

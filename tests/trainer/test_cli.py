@@ -151,3 +151,18 @@ def test_air_and_unknown_formats_are_refused(tiny_run, tmp_path):
         trainer("export", tiny_run, "--out", tmp_path / "b", "--parity-tolerance", "nan"),
         "a finite number is needed",
     )
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_leads_nowhere(tmp_path, closed):
+    """It ended as a fault of ours, and a file that was opened next would have got the output."""
+    (tmp_path / "plan.yaml").write_text(
+        "version: 1\nmodel: {hidden_size: 64, layers: 4, heads: 4, intermediate_size: 128, vocab_size: 512}\n"
+        "training: {sequence_length: 128}\ndevice: {memory_gib: 0.001}\n"
+    )
+    command = f"{sys.executable} -m trainer memory plan.yaml --out out {closed}"
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROJECT)}, check=False
+    )
+    assert done.returncode == 1  # doesn't fit
+    assert json.loads((tmp_path / "out" / "memory.json").read_bytes())["verdict"] == "doesn't fit"

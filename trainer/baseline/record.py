@@ -7,7 +7,7 @@ import orjson
 from pydantic import ConfigDict, Field, ValidationError
 
 from evalkit.errors import InputError
-from trainer.configuration.strict import Strict
+from trainer.configuration.strict import Listed, Strict
 
 
 class BaselineStep(Strict):
@@ -18,7 +18,7 @@ class BaselineStep(Strict):
     grad_norm: float | None
     learning_rate: float
     loss_scale: float
-    sample_ids: tuple[str, ...]
+    sample_ids: Listed[str]
 
 
 class Trend(Strict):
@@ -51,13 +51,13 @@ class BaselineRecord(Strict):
     config_sha256: str
     data_sha256: str
     environment: dict[str, Any]
-    steps: tuple[BaselineStep, ...]
+    steps: Listed[BaselineStep]
     loss_before: float | None
     loss_after: float | None
     weights_sha256: str
     operators: dict[str, int]
-    graphs: tuple[int, ...]
-    trends: tuple[Trend, ...]
+    graphs: Listed[int]
+    trends: Listed[Trend]
 
 
 def read_record(file: Path) -> BaselineRecord:

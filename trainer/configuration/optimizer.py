@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainer.configuration.strict import Strict
+from trainer.configuration.strict import Listed, Strict
 
 ParameterGroup = Literal["norm", "bias", "embedding"]
 
@@ -28,5 +28,5 @@ class OptimizerConfig(Strict):
     warmup_steps: int = Field(default=0, ge=0)
     learning_rate_scaling: Literal["none", "linear", "sqrt"] = "none"
     weight_decay: float = Field(default=0.01, ge=0)
-    no_decay: tuple[ParameterGroup, ...] = ("norm", "bias")
+    no_decay: Listed[ParameterGroup] = ("norm", "bias")
     clip_norm: float = Field(default=1.0, gt=0)

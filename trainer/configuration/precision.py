@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from trainer.configuration.strict import Positive, Strict
+from trainer.configuration.strict import Listed, Positive, Strict
 
 # Norms, softmax and loss, the rotary turn and the residual stream are float32 at every level.
 Operation = Literal["projections", "attention_scores", "attention_values", "feed_forward", "head"]
@@ -40,5 +40,5 @@ class PrecisionConfig(Strict):
 
     level: Literal["O0", "O2"] = "O0"
     dtype: Literal["float16", "bfloat16"] = "float16"
-    float32: tuple[Operation, ...] = ()
+    float32: Listed[Operation] = ()
     loss_scale: LossScaleConfig = LossScaleConfig()

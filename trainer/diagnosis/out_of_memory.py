@@ -149,9 +149,12 @@ def _framework(message: MemoryMessage, situations: set[str]) -> tuple[str, list[
         )
         return "fragmentation", rivals
     if idle:
-        rivals.append(
-            Rival("fragmentation", f"{idle / _GIB:.2f} GiB of the pool are unused, too little to help")
+        enough = asked <= idle + free
+        helps = "enough if they lay together, yet hardly any of the pool" if enough else "too little to help"
+        unused = f"{idle / _GIB:.2f} GiB of the pool" + (
+            f" and {free / _GIB:.2f} GiB of the card" if enough else ""
         )
+        rivals.append(Rival("fragmentation", f"{unused} are unused, {helps}"))
     return "capacity", rivals
 
 

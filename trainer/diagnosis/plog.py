@@ -105,7 +105,7 @@ def read_log(path: Path) -> LogFile:
     named = Path(shown_path(path))
     try:
         written = datetime.fromtimestamp(path.stat().st_mtime)
-        with path.open(encoding="utf-8", errors="replace") as stream:
+        with path.open(encoding="utf-8-sig", errors="replace") as stream:
             raw = list(_marked(named, stream))
         if not raw and (why := why_not_text(path)) and why != "empty":
             raise InputError(f"{path}: {why}")

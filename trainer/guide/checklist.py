@@ -16,7 +16,7 @@ from evalkit.canonical import sha256_file
 from evalkit.errors import ExitCode, InputError
 from evalkit.files import write_json_atomic
 from evalkit.yaml_source import YamlSource
-from trainer.configuration.strict import Strict
+from trainer.configuration.strict import Listed, Strict
 from trainer.regular_file import require_regular
 
 STEPS = ("baseline", "memory", "bottleneck", "strategy", "evaluation", "stress", "tradeoff")
@@ -47,7 +47,7 @@ class StepPlan(Strict):
     """
 
     run: str | None = None
-    inputs: tuple[str, ...] = ()
+    inputs: Listed[str] = ()
     skip: str | None = Field(default=None, min_length=3)
 
     @field_validator("run")

@@ -33,6 +33,11 @@ class Estimate:
         return vars(self)
 
 
+def shown_number(value: float) -> str:
+    """For people: five digits, and more where a whole number has them."""
+    return f"{value:,.0f}" if 1e5 <= abs(value) < 1e15 else f"{value:,.5g}"
+
+
 @dataclass(frozen=True)
 class Setting:
     """A configuration with all its runs.

@@ -1,13 +1,13 @@
 """pareto.html: settings by speed and score with their noise boxes, single runs behind them, and the tables; no script."""
 
-import math
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
+from evalkit.report.charts import Scale
 from evalkit.report.pages import page_templates
-from trainer.pareto.front import Estimate, Setting
+from trainer.pareto.front import Estimate, Setting, shown_number
 from trainer.pareto.report import ParetoReport
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -23,26 +23,15 @@ def render_pareto_page(report: ParetoReport) -> str:
 class _Axis:
     """Values to pixels."""
 
-    def __init__(self, values: list[float], start: float, end: float, *, by_ratio: bool) -> None:
-        low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        self._log = by_ratio and low > 0 and high / low > 8
-        low, high = self._turn(low), self._turn(high)
-        room = (high - low) * 0.06 or abs(high) * 0.05 or 1.0
-        self._low, self._high, self._start, self._end = low - room, high + room, start, end
-
-    def _turn(self, value: float) -> float:
-        return math.log(value) if self._log else value
+    def __init__(self, scale: Scale, start: float, end: float) -> None:
+        self._scale, self._start, self._end = scale, start, end
 
     def __call__(self, value: float) -> float:
-        share = (self._turn(value) - self._low) / (self._high - self._low)
-        return self._start + min(1.0, max(0.0, share)) * (self._end - self._start)
+        return self._start + self._scale.position(value) / 100 * (self._end - self._start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Five places and their values."""
-        places = [self._low + (self._high - self._low) * (index + 0.5) / 5 for index in range(5)]
-        values = [math.exp(place) if self._log else place for place in places]
-        digits = 4 if max(values) - min(values) > 0.05 * abs(max(values)) else 5
-        return [(self(value), f"{value:,.0f}" if value >= 1e4 else f"{value:.{digits}g}") for value in values]
+        """Places and their values."""
+        return [(self(value), shown_number(value)) for value in self._scale.ticks()]
 
 
 def _view(report: ParetoReport) -> dict[str, Any]:
@@ -54,8 +43,8 @@ def _view(report: ParetoReport) -> dict[str, Any]:
         for run in item.runs
         if run.score is not None and run.speed is not None
     ]
-    x = _Axis([float(run.speed or 0) for run in singles], _LEFT, _WIDTH - 10, by_ratio=True)
-    y = _Axis([float(run.score or 0) for run in singles], _HEIGHT - _BOTTOM, 10, by_ratio=False)
+    x = _Axis(Scale.over(run.speed for run in singles), _LEFT, _WIDTH - 10)
+    y = _Axis(Scale.over((run.score for run in singles), linear=True), _HEIGHT - _BOTTOM, 10)
     taken = report.recommendation.setting if report.recommendation is not None else None
     front = sorted((item for item in measured if item.status == "front"), key=lambda item: _mean(item.speed))
     return {
@@ -128,8 +117,8 @@ def _interval(value: Estimate | None) -> str:
     if value is None:
         return "-"
     if value.low is None or value.high is None:
-        return f"{value.mean:,.5g} (noise not known)"
-    return f"{value.mean:,.5g} [{value.low:,.5g}, {value.high:,.5g}]"
+        return f"{shown_number(value.mean)} (noise not known)"
+    return f"{shown_number(value.mean)} [{shown_number(value.low)}, {shown_number(value.high)}]"
 
 
 def _better(direction: str) -> str:

@@ -1,13 +1,12 @@
 """Runs as the front needs them, and the table they may come from."""
 
-import csv
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from evalkit.errors import InputError
-from evalkit.files import read_text
+from trainer.csv_rows import csv_rows, require_columns
 from trainer.pareto.space import ParetoSpace
 
 State = Literal["ok", "nan", "infeasible", "unmeasured"]
@@ -45,18 +44,12 @@ def read_table(space: ParetoSpace, folder: Path) -> list[Run]:
     """
     assert space.table is not None
     table, path = space.table, folder / space.table.file
-    reader = csv.DictReader(read_text(path).splitlines())
-    columns = set(reader.fieldnames or ())
     wanted = [*table.configuration, *table.where, space.score.metric, space.speed.metric]
-    if missing := [name for name in wanted if name not in columns]:
-        raise InputError(
-            f"{path}:1: there is no column {missing[0]!r}; there are {', '.join(sorted(columns))}"
-        )
+    rows = list(csv_rows(path))
+    require_columns(path, wanted, rows[0][1] if rows else wanted)
     runs = []
-    for row in reader:
-        where = f"{path}:{reader.line_num}"
-        if None in row or None in row.values():
-            raise InputError(f"{where}: another number of cells than the header has")
+    for line, row in rows:
+        where = f"{path}:{line}"
         if any(row[name] != value for name, value in table.where.items()):
             continue
         configuration = {name: row[name] for name in table.configuration}
@@ -71,7 +64,7 @@ def read_table(space: ParetoSpace, folder: Path) -> list[Run]:
             state, why, score = "nan", f"{space.score.metric} isn't a number", None
         elif not math.isfinite(speed) or speed <= 0:
             raise InputError(f"{where}: {space.speed.metric} {speed:g}: a positive number is needed")
-        runs.append(Run(configuration, f"line {reader.line_num}", score, speed, state, why))
+        runs.append(Run(configuration, f"line {line}", score, speed, state, why))
     if not runs:
         raise InputError(f"{path}: no run is left; look at table.where")
     return runs

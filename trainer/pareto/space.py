@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from evalkit.yaml_source import YamlSource
-from trainer.configuration.strict import Positive, Strict
+from trainer.configuration.strict import Distinct, Listed, Positive, Strict
 from trainer.regular_file import require_regular
 
 Value = bool | int | float | str | None
@@ -16,7 +16,7 @@ Direction = Literal["minimize", "maximize"]
 class Choices(Strict):
     """One of these values."""
 
-    choices: Annotated[tuple[Value, ...], Field(min_length=1, max_length=1000)]
+    choices: Annotated[Distinct[Value], Field(min_length=1, max_length=1000)]
 
 
 class Range(Strict):
@@ -112,9 +112,9 @@ class RunTable(Strict):
     """
 
     file: str
-    configuration: Annotated[tuple[str, ...], Field(min_length=1)]
+    configuration: Annotated[Distinct[str], Field(min_length=1)]
     where: dict[str, str] = Field(default_factory=dict)
-    nan: tuple[str, ...] = ("nan", "NaN", "inf", "-inf")
+    nan: Listed[str] = ("nan", "NaN", "inf", "-inf")
 
 
 class ParetoSpace(Strict):
@@ -138,7 +138,9 @@ class ParetoSpace(Strict):
     table: RunTable | None = None
     score: Objective
     speed: Objective = Objective(metric="tokens_per_s", direction="maximize")
-    seeds: Annotated[tuple[int, ...], Field(min_length=1, max_length=1000)] = (1, 2, 3)
+    seeds: Annotated[
+        Distinct[Annotated[int, Field(ge=0, lt=2**32)]], Field(min_length=1, max_length=1000)
+    ] = (1, 2, 3)
     min_seeds: int = Field(default=2, ge=2)
     noise: Literal["own", "pooled"] = "pooled"
     alpha: float = Field(default=0.05, gt=0, lt=0.5)
@@ -148,8 +150,6 @@ class ParetoSpace(Strict):
     def _one(self) -> "ParetoSpace":
         if (self.search is None) == (self.table is None):
             raise ValueError("give exactly one of search and table")
-        if len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
-            raise ValueError("seeds: give different numbers from 0 up")
         if self.search is not None:
             if self.speed.metric != "tokens_per_s" or self.speed.direction != "maximize":
                 raise ValueError("speed: a search measures tokens_per_s, to be maximized; leave speed out")

@@ -95,14 +95,14 @@ class _Search:
             own = self._base_values() if self._search.base_first else None
             if own is not None and not study.get_trials(deepcopy=False):
                 study.enqueue_trial(own)
+            for trial in study.get_trials(states=(states.COMPLETE, states.FAIL)):
+                if set(trial.params) == set(self._search.fields):
+                    self._runs_of(trial.params, runs)
             for trial in study.get_trials(states=(states.RUNNING,)):  # a killed search left them
                 if set(trial.params) == set(self._search.fields):
                     self._tell(study, states, trial.number, trial.params, runs)
                 else:
                     study.tell(trial.number, state=states.FAIL)
-            for trial in study.get_trials(states=(states.COMPLETE, states.FAIL)):
-                if set(trial.params) == set(self._search.fields):
-                    self._runs_of(trial.params, runs)
             asked = 0
             while len(runs) < self._search.trials and asked < _ASKS_A_TRIAL * self._search.trials:
                 asked += 1

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from trainer.configuration.strict import Positive, Strict
+from trainer.configuration.strict import Distinct, Listed, Positive, Strict
 from trainer.planning.cost import BandwidthCurve
 from trainer.planning.settings import DeviceMemory, GivenModel, GradientType, Recompute, Rows
 from trainer.planning.shapes import Length
@@ -29,7 +29,7 @@ class Link(Strict):
 
     level: str
     devices: Positive
-    bandwidth: tuple[BandwidthPoint, ...] = Field(min_length=1)
+    bandwidth: Listed[BandwidthPoint] = Field(min_length=1)
     latency_us: float = Field(default=0, ge=0)
     hidden_share: float = Field(default=0, ge=0, le=1)
 
@@ -93,7 +93,7 @@ class ClusterFile(Strict):
     nodes: int = Field(gt=0, le=1 << 16)
     devices_per_node: int = Field(gt=0, le=1 << 10)
     device: Device
-    links: tuple[Link, ...] = ()
+    links: Listed[Link] = ()
     times: GivenTimes | None = None
 
     @model_validator(mode="after")
@@ -113,8 +113,7 @@ class ClusterFile(Strict):
         return next((link for link in self.links if link.devices >= span), None)
 
 
-# A choice of the wrong kind is a slip, not another strategy: no "2" and no true for a number.
-_Whole = Annotated[int, Field(gt=0, le=1 << 24, strict=True)]
+_Whole = Annotated[int, Field(gt=0, le=1 << 24)]
 
 
 class SearchSpace(Strict):
@@ -127,14 +126,12 @@ class SearchSpace(Strict):
     """
 
     devices: _Whole | None = None
-    micro_batch_sizes: tuple[_Whole, ...] = Field(default=(1, 2, 4, 8), min_length=1)
-    recompute: tuple[Recompute, ...] = Field(default=("none", "selective", "full"), min_length=1)
-    zero_stages: tuple[Annotated[int, Field(ge=0, le=3, strict=True)], ...] = Field(
-        default=(0, 1), min_length=1
-    )
-    interleave: tuple[_Whole, ...] = Field(default=(1,), min_length=1)
-    schedules: tuple[Literal["1f1b", "gpipe"], ...] = Field(default=("1f1b",), min_length=1)
-    sequence_parallel: tuple[Annotated[bool, Field(strict=True)], ...] = Field(default=(False,), min_length=1)
+    micro_batch_sizes: Distinct[_Whole] = Field(default=(1, 2, 4, 8), min_length=1)
+    recompute: Distinct[Recompute] = Field(default=("none", "selective", "full"), min_length=1)
+    zero_stages: Distinct[Annotated[int, Field(ge=0, le=3)]] = Field(default=(0, 1), min_length=1)
+    interleave: Distinct[_Whole] = Field(default=(1,), min_length=1)
+    schedules: Distinct[Literal["1f1b", "gpipe"]] = Field(default=("1f1b",), min_length=1)
+    sequence_parallel: Distinct[bool] = Field(default=(False,), min_length=1)
     max_model: _Whole | None = None
     max_pipeline: _Whole | None = None
     uneven_stages: bool = False

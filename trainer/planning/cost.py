@@ -119,14 +119,12 @@ def step_parts(
     hidden_bytes = training.element_bytes * _tokens(training) * shape.hidden_size
     # Forward and back, once for each chunk that a stage holds.
     transfers = 2.0 * strategy.micro_batches * strategy.interleave if strategy.pipeline > 1 else 0.0
-    gradient = STATE_BYTES[training.gradient_type][1] if training.gradient_type != "fp32_accumulation" else 4
-    gradients = stage_parameters(shape, strategy, 0).total * gradient
     return StepParts(
         compute_s=fullest * bubble * penalty / (peak_tflops * 1e12),
         layer_micro_batches=layer_micro_batches,
         tensor_gb=messages * ring_bytes(hidden_bytes, strategy.model) / GB,
         tensor_messages=messages if strategy.model > 1 else 0.0,
-        data_gb=ring_bytes(gradients, strategy.data) / GB,
+        data_gb=_data_bytes(shape, training) / GB,
         data_messages=2.0 * (strategy.data - 1),
         pipeline_gb=transfers * hidden_bytes / (strategy.model if strategy.sequence_parallel else 1) / GB,
         pipeline_messages=transfers,
@@ -153,6 +151,24 @@ def _tensor_messages(training: Training) -> float:
     return 5.0 if recompute == "attention" else 6.0
 
 
+def _data_bytes(shape: ModelShape, training: Training) -> float:
+    """Bytes that cross a device's link in a step because replicas share gradients and states.
+
+    A gradient all-reduce; ZeRO stage 1 moves as much. From stage 2 on gradients have to be scattered with each micro-batch,
+    and stage 3 gathers the weights for each one, forward and back (Rajbhandari et al., arXiv 1910.02054, section 7).
+    """
+    strategy = training.strategy
+    weights, gradient, _ = STATE_BYTES[training.gradient_type]
+    if training.gradient_type == "fp32_accumulation":
+        gradient = 4
+    parameters = stage_parameters(shape, strategy, 0).total
+    if strategy.zero_stage < 2:
+        return ring_bytes(parameters * gradient, strategy.data)
+    gathers = 2 * strategy.micro_batches if strategy.zero_stage == 3 else 1
+    one_way = gradient * strategy.micro_batches + weights * gathers
+    return ring_bytes(parameters * one_way, strategy.data) / 2
+
+
 def _recomputed_flop(shape: ModelShape, training: Training) -> float:
     """Operations that one layer's backward pass repeats for a micro-batch."""
     recompute = training.strategy.recompute
@@ -166,7 +182,9 @@ def _recomputed_flop(shape: ModelShape, training: Training) -> float:
 
 @dataclass(frozen=True)
 class BandwidthCurve:
-    """Measured bus bandwidth over message size, interpolated over the logarithm of the size; flat beyond its ends.
+    """Measured bus bandwidth over message size, interpolated over the logarithm of the size, flat beyond the largest.
+
+    Below the smallest of several sizes the time of a message stays what it is there; one point alone is a constant.
 
     Attributes:
         sizes_mib: rising.
@@ -178,6 +196,8 @@ class BandwidthCurve:
 
     def at(self, size_bytes: float) -> float:
         """GB/s for messages of so many bytes."""
+        if len(self.sizes_mib) == 1:
+            return self.gb_s[0]  # nothing says from which size on it falls
         size = max(size_bytes / 2**20, 1e-9)
         if size <= self.sizes_mib[0]:
             # Below the smallest message the latency rules: the time stays, so the bandwidth falls.

@@ -79,7 +79,11 @@ def read_graph(path: Path) -> Graph:
         raise InputError(f"{path}: no such file; give an .ir of MS_DEV_SAVE_GRAPHS or a .mindir")
     if path.suffix == ".mindir":
         return _read_mindir(path)
-    return _read_text(path)
+    if path.suffix == ".ir":
+        return _read_text(path)
+    raise InputError(
+        f"{path}: neither .ir nor .mindir; give a graph of MS_DEV_SAVE_GRAPHS, such as NN_validate_*.ir"
+    )
 
 
 def _read_text(path: Path) -> Graph:

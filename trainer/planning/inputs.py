@@ -3,12 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ValidationError
 
 from evalkit.bundle import ModelSpec
 from evalkit.errors import InputError
-from evalkit.yaml_source import YamlSource
+from evalkit.yaml_source import YamlSource, yaml_value
 from trainer.config import TrainConfig
 from trainer.planning.settings import MemoryFile, ModelFile, Recompute, Strategy, Training
 from trainer.planning.shapes import ModelShape, read_huggingface_shape
@@ -64,9 +63,9 @@ def _changed(plan: MemoryFile, changes: tuple[str, ...]) -> MemoryFile:
         if not equals or not field:
             raise InputError(f"--set {change}: FIELD=VALUE is needed, e.g. training.strategy.model=2")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise InputError(f"--set {change}: {text!r} isn't a YAML value") from None
+            value = yaml_value(text)
+        except ValueError as error:
+            raise InputError(f"--set {change}: {text!r} isn't a YAML value ({error})") from None
         *folders, last = field.split(".")
         place: Any = content
         for part in folders:

@@ -1,6 +1,5 @@
 """Measured steps to calibrate on: a table of runs (CSV or JSON Lines), or run folders of `trainer train`."""
 
-import csv
 import json
 import statistics
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from evalkit.errors import InputError
 from evalkit.files import read_text
 from evalkit.yaml_source import YamlSource
 from trainer.configuration.strict import Strict
+from trainer.csv_rows import csv_rows, require_columns
 from trainer.planning.settings import Strategy, Training
 from trainer.planning.shapes import ModelShape
 from trainer.regular_file import require_regular
@@ -36,6 +36,10 @@ _TRAINING = (
     "logits_bytes",
 )
 _OWN = ("seconds_per_step", "tflops_per_device", "memory_gib", "out_of_memory", "rows_per_step")
+_FLAGS = (
+    "tied_head", "bias", "qkv_bias", "qk_norm", "sequence_parallel", "flash_attention", "fused_activation", "dropout",
+    "out_of_memory",
+)  # fmt: skip
 COLUMNS: tuple[str, ...] = (*_SHAPE, *_STRATEGY, *_TRAINING, *_OWN)
 # The first steps of a run compile and warm up.
 _WARM_UP_STEPS = 2
@@ -101,13 +105,15 @@ def read_measurements(
     """
     if path.is_dir():
         return [_run_folder(path)]
+    mapping = mapping or TableMap()
+    read = list(_rows(path))
+    require_columns(
+        path, (*mapping.columns.values(), *mapping.where), {name for _, row in read for name in row}
+    )
     rows = [
-        _measurement(where, _ours(row, mapping or TableMap(), defaults or {}))
-        for where, row in _rows(path)
-        if all(
-            str(row.get(name, "")).strip() == value
-            for name, value in (mapping.where if mapping else {}).items()
-        )
+        _measurement(where, _ours(row, mapping, defaults or {}))
+        for where, row in read
+        if all(str(row.get(name, "")).strip() == value for name, value in mapping.where.items())
     ]
     if not rows:
         raise InputError(f"{path}: no measurements; check the file and `where` of the map")
@@ -120,13 +126,11 @@ def read_map(path: Path) -> TableMap:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    if path.suffix == ".csv":
+        yield from ((f"{path}:{line}", dict(row)) for line, row in csv_rows(path))
+        return
     require_regular(path)
     text = read_text(path)
-    if path.suffix == ".csv":
-        reader = csv.DictReader(text.splitlines())
-        for row in reader:
-            yield f"{path}:{reader.line_num}", {key: value for key, value in row.items() if key is not None}
-        return
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
@@ -153,21 +157,22 @@ def _ours(row: dict[str, Any], mapping: TableMap, defaults: dict[str, Any]) -> d
 
 def _measurement(where: str, row: dict[str, Any]) -> Measurement:
     try:
-        values = {name: _number(value) for name, value in row.items()}
+        values = {name: _cell(name, value) for name, value in row.items()}
         shape_fields = {name: values[name] for name in _SHAPE if name in values}
         if "intermediate_size" not in shape_fields and "hidden_size" in shape_fields:
             raise ValueError("intermediate_size is missing; add the column or a constant")
         shape = ModelShape.model_validate(shape_fields)
         strategy_fields = {name: values[name] for name in _STRATEGY if name in values}
-        if "rows_per_step" not in values:
+        rows = _positive(where, "rows_per_step", values)
+        if rows is None:
             raise ValueError("rows_per_step is missing; add the column or a constant")
-        replicas = int(strategy_fields.get("data", 1)) * int(strategy_fields.get("micro_batch_size", 1))
+        strategy = Strategy.model_validate(strategy_fields)
         # A table's global batch isn't always a multiple: the last micro-batch is then smaller, or the figure rounded.
-        strategy_fields["micro_batches"] = max(1, round(float(values["rows_per_step"]) / replicas))
+        micro_batches = max(1, round(rows / strategy.rows))
         training = Training.model_validate(
             {
                 **{name: values[name] for name in _TRAINING if name in values},
-                "strategy": Strategy.model_validate(strategy_fields),
+                "strategy": Strategy.model_validate({**strategy_fields, "micro_batches": micro_batches}),
             }
         )
     except ValidationError as error:
@@ -183,27 +188,34 @@ def _measurement(where: str, row: dict[str, Any]) -> Measurement:
         training=training,
         seconds=_positive(where, "seconds_per_step", values),
         memory_gib=_positive(where, "memory_gib", values),
-        out_of_memory=bool(values.get("out_of_memory", False)),
+        out_of_memory=values.get("out_of_memory", False),
         tflops=_positive(where, "tflops_per_device", values),
     )
 
 
-def _number(value: Any) -> Any:
-    """A cell's number where it is one; whole numbers as such."""
-    if not isinstance(value, str):
-        return value
-    try:
-        number = float(value)
-    except ValueError:
-        return {"true": True, "false": False}.get(value.lower(), value)
-    return int(number) if number.is_integer() else number
+def _cell(name: str, value: Any) -> Any:
+    """A cell's number where it is one, whole numbers as such; of a flag whether it holds.
+
+    Raises:
+        ValueError: a flag that is neither true, false, 1 nor 0.
+    """
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = {"true": True, "false": False}.get(value.lower(), value)
+    if name in _FLAGS:
+        if isinstance(value, str) or value not in (0, 1):
+            raise ValueError(f"{name}: true or false is needed, found {value!r}")
+        return bool(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _positive(where: str, name: str, values: dict[str, Any]) -> float | None:
     value = values.get(name)
     if value is None:
         return None
-    if isinstance(value, str | bool) or not 0 < value < float("inf"):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise InputError(f"{where}: {name}: a positive number is needed, found {value!r}")
     return float(value)
 

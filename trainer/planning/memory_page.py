@@ -123,20 +123,20 @@ def _tables(report: MemoryReport, used: list[Term]) -> list[dict[str, Any]]:
             "note": None,
             "columns": [
                 "stage",
+                "total",
                 "ranks",
                 "layers",
                 "in flight",
                 *(term.replace("_", " ") for term in used),
-                "total",
             ],
             "rows": [
                 [
                     stage.stage,
+                    f"{stage.total_mib:,.0f}",
                     _ranks(stage),
                     stage.layers,
                     f"{stage.in_flight:g}",
                     *(f"{stage.terms_mib.get(term, 0):,.0f}" for term in used),
-                    f"{stage.total_mib:,.0f}",
                 ]
                 for stage in report.stages
             ],

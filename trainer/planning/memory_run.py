@@ -100,8 +100,9 @@ def _dry_runs(
     found: dict[int, tuple[DryRun, float]] = {}
     for text in given:
         number, equals, path = text.partition("=")
-        stage = int(number) if equals and number.isdigit() else 0
-        log = Path(path if equals and number.isdigit() else text)
+        staged = bool(equals) and number.isdecimal()
+        stage = int(number) if staged else 0
+        log = Path(path if staged else text)
         if stage >= len(stages):
             raise InputError(f"--dry-run {text}: the plan has stages 0 to {len(stages) - 1}")
         if stage in found:

@@ -39,7 +39,7 @@ def check_divisible(shape: ModelShape, strategy: Strategy) -> None:
     try:
         layers = strategy.stage_layers(shape.layers)
     except ValueError as error:
-        raise InputError(f"{error}; choose another pipeline") from None
+        raise InputError(str(error)) from None
     if strategy.interleave > 1 and any(count % strategy.interleave for count in layers):
         raise InputError(f"stages of {layers} layers aren't multiples of interleave {strategy.interleave}")
 

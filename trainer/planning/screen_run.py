@@ -83,6 +83,11 @@ def run_screen(
         if isinstance(task.model, ModelFile)
         else task.model
     )
+    real = [path.resolve() for path in tables]
+    if twice := next((path for at, path in enumerate(tables) if real[at] in real[:at]), None):
+        raise InputError(
+            f"--calibrate {twice}: given twice; a run that is left out must not be among the others"
+        )
     if map_path is not None and not tables:
         raise InputError("--map: says how to read --calibrate; give both, or neither")
     calibration: Calibration | None = None
@@ -172,6 +177,10 @@ def parallel_fields(cut: Strategy, shape: ModelShape) -> tuple[dict[str, Any], l
     elif recompute == "attention":
         recompute = "selective"
     elif not isinstance(recompute, str):
+        if (shape.layers // cut.pipeline) % recompute.segments:
+            missing.append(
+                f"runs of {recompute.segments} in stages of {shape.layers // cut.pipeline} layers, which `trainer train` only cuts evenly"
+            )
         recompute = recompute.model_dump()
     # A model that isn't cut into stages adds gradients up instead.
     staged = cut.pipeline > 1

@@ -3,10 +3,11 @@
 Predictions closer than the model's error stand in one group: the list says what deserves a real test, not who wins.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -73,6 +74,7 @@ class Screening:
         dropped: reason → how many strategies.
         ranked: those that fit, fastest first; of strategies that differ in what costs no predicted time the one that
             takes least memory.
+        communication: where its cost comes from; "not counted": neither measurements nor links tell, so that it is free.
     """
 
     devices: int
@@ -81,6 +83,7 @@ class Screening:
     ranked: tuple[Screened, ...]
     model: TimeModel
     relative_error: float
+    communication: Literal["measurements", "links", "not counted"]
 
     @property
     def same_time(self) -> int:
@@ -97,6 +100,7 @@ class Screening:
             "same_time": self.same_time,
             "time_model": self.model.to_json(),
             "relative_error": self.relative_error,
+            "communication": self.communication,
             "memory_accuracy": MEMORY.to_json(),
             "time_accuracy": TIME.to_json(),
             "strategies": [item.to_json() for item in self.ranked[:top]],
@@ -136,7 +140,15 @@ def screen(cluster: ClusterFile, task: ScreenFile, shape: ModelShape, model: Tim
         if key not in best or found.memory_gib < best[key].memory_gib:
             best[key] = found
     ranked = sorted(best.values(), key=lambda item: (item.total_s, item.memory_gib))
-    return Screening(devices, tried, dict(dropped), tuple(_grouped(ranked, error)), model, error)
+    return Screening(
+        devices=devices,
+        tried=tried,
+        dropped=dict(dropped),
+        ranked=tuple(_grouped(ranked, error)),
+        model=model,
+        relative_error=error,
+        communication="measurements" if model.calibrated else "links" if cluster.links else "not counted",
+    )
 
 
 def strategies(
@@ -286,4 +298,5 @@ def _grouped(ranked: list[Screened], error: float) -> Iterator[Screened]:
 
 
 def _divisors(number: int) -> list[int]:
-    return [value for value in range(1, number + 1) if number % value == 0]
+    small = [value for value in range(1, math.isqrt(number) + 1) if number % value == 0]
+    return sorted({*small, *(number // value for value in small)})

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from trainer.configuration.parallel import RecomputeSegments
-from trainer.configuration.strict import Positive, Strict
+from trainer.configuration.strict import Listed, Positive, Strict
 from trainer.planning.shapes import Length, ModelShape
 
 # Bytes of (weight, gradient, master copy and Adam's moments) a parameter.
@@ -53,7 +53,7 @@ class Strategy(Strict):
     interleave: Degree = 1
     zero_stage: int = Field(default=0, ge=0, le=3)
     recompute: Recompute = "none"
-    layers_per_stage: tuple[Positive, ...] | None = None
+    layers_per_stage: Listed[Positive] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> "Strategy":
@@ -86,11 +86,13 @@ class Strategy(Strict):
         if self.layers_per_stage is not None:
             if sum(self.layers_per_stage) != layers:
                 raise ValueError(
-                    f"layers_per_stage adds up to {sum(self.layers_per_stage)}, the model has {layers} layers"
+                    f"layers_per_stage adds up to {sum(self.layers_per_stage)}, the model has {layers} layers; correct it"
                 )
             return self.layers_per_stage
         if layers < self.pipeline:
-            raise ValueError(f"pipeline {self.pipeline} is above the model's {layers} layers")
+            raise ValueError(
+                f"pipeline {self.pipeline} is above the model's {layers} layers; choose another pipeline"
+            )
         share, rest = divmod(layers, self.pipeline)
         return tuple(share + (stage < rest) for stage in range(self.pipeline))
 
@@ -194,7 +196,7 @@ class Measured(Strict):
     peak_mib: float = Field(gt=0)
     stage: int = Field(default=0, ge=0)
     kind: Literal["used", "actual", "device"] = "used"
-    terms_mib: dict[str, float] = Field(default={})
+    terms_mib: dict[str, Annotated[float, Field(ge=0)]] = Field(default={})
 
 
 class ModelFile(Strict):
@@ -224,7 +226,7 @@ class MemoryFile(Strict):
     training: Training | None = None
     inference: Inference | None = None
     device: DeviceMemory = DeviceMemory()
-    measured: tuple[Measured, ...] = ()
+    measured: Listed[Measured] = ()
 
     @model_validator(mode="after")
     def _one(self) -> "MemoryFile":

@@ -130,10 +130,17 @@ def show_screen(report: ScreenReport, top: int) -> None:
         f"On public measurements this kind of model was {100 * TIME.relative_error:.1f} % off ({TIME.rows} runs, {TIME.on}; {TIME.note}); "
         f"here {100 * found.relative_error:.1f} % are assumed"
     )
+    if found.communication == "not counted" and found.devices > 1:
+        say("communication costs nothing here: CLUSTER.yaml has no links; add them, or --calibrate")
     if any(item.close for item in found.ranked[:top]):
         say("!: so near the device's memory that only a run decides")
-    if len({item.group for item in found.ranked[:top]}) < len(found.ranked[:top]):
-        say("strategies of one group can't be told apart by this model: run them")
+    first = [item for item in found.ranked if item.group == 1]
+    if len(first) > 1:
+        unseen = f", {top} of them shown" if len(first) > top else ""
+        say(
+            f"group 1 holds {len(first):,} strategies{unseen}: this model can't tell them apart, so run them and measure; the "
+            "first row is no winner"
+        )
 
 
 def _show_calibration(calibration: Calibration) -> None:

@@ -184,7 +184,8 @@ def _rank_rows(cube: Cube, skew: dict[str, Any] | None) -> list[dict[str, str]]:
             shown = (
                 "reference"
                 if offset["method"] == "reference"
-                else (f"{offset['offset_us']:,.2f} ± {offset['uncertainty_us']:,.2f} µs")
+                else f"{offset['offset_us']:,.2f} ± {offset['uncertainty_us']:,.2f} µs"
+                + ("" if offset["corrected"] else " (not taken off)")
             )
         rows.append(
             {

@@ -84,3 +84,12 @@ def test_too_few_losses_or_one_that_is_no_number_say_nothing():
     assert rises(losses_of(19)).drift is None
     assert rises([]).drift is None
     assert rises([*diverging(losses_of(2000))[:-1], float("nan")]).drift is None
+
+
+def test_a_loss_that_has_gone_to_nothing_doesnt_diverge_by_a_share_of_it():
+    """Seen with 0.0 that became 1e-9: an error, told as a divergence."""
+    learnt = [0.0002] * 200
+    assert rises([*learnt, *[0.0004] * 100]).drift is None
+    assert rises([*[0.0] * 200, *[1e-9] * 100]).drift is None
+    rising = [0.0002 + 0.00002 * at for at in range(1000)]
+    assert rises([*learnt, *rising]).drift is not None

@@ -157,3 +157,13 @@ def test_no_class_is_made_up_from_impossible_numbers(text, impossible):
 
 def test_rounded_numbers_are_no_contradiction():
     assert rule(message("5.00 GiB", 64, 60.01, "4.00 GiB", 60)) == "capacity"
+
+
+def test_unused_memory_that_would_do_isnt_called_too_little():
+    (full,) = diagnose_out_of_memory(message("3.46 GiB", 79.25, 74.03, "1.93 GiB", 76.43))
+    assert full.rule == "capacity"
+    assert [rival.because for rival in full.rivals] == [
+        "2.40 GiB of the pool and 1.93 GiB of the card are unused, enough if they lay together, yet hardly any of the pool"
+    ]
+    (less,) = diagnose_out_of_memory(message("5.00 GiB", 79.25, 74.03, "1.93 GiB", 76.43))
+    assert [rival.because for rival in less.rivals] == ["2.40 GiB of the pool are unused, too little to help"]

@@ -184,3 +184,14 @@ def test_paths_may_be_texts(tmp_path):
     assert diagnose_spikes([str(path)], [str(path)]) == diagnose_spikes([path], [path])
     with pytest.raises(TypeError, match="lists of paths"):
         diagnose_spikes(str(path))
+
+
+def test_a_byte_order_mark_hides_no_first_line(tmp_path):
+    log = jsonl(tmp_path / "log.jsonl", steps=5)
+    log.write_bytes(b"\xef\xbb\xbf" + log.read_bytes())
+    assert [step.step for step in read_training_log(log).steps] == [1, 2, 3, 4, 5]
+    line = "[ERROR] HCCL(123,python):2026-05-01-10:00:00.000.001 [a.cc:1][123]timeout\n"
+    for mark in (b"", b"\xef\xbb\xbf"):
+        (tmp_path / "plog.log").write_bytes(mark + line.encode())
+        (first,) = read_log(tmp_path / "plog.log").lines
+        assert first.shown.startswith("[ERROR] HCCL")

@@ -48,6 +48,14 @@ def test_each_labelled_spike_is_found_with_its_cause(shared_data):
         assert max(peaks) == pytest.approx(label["loss"][1], rel=0.02)
 
 
+def test_a_norm_that_rose_a_little_isnt_told_as_one_that_didnt(shared_data):
+    (first, second, *_) = diagnose_spikes(logs_of(shared_data / "traces", "tr8-104B-wide")).explained
+    for (_, finding), times in ((first, "2.2"), (second, "3.0")):
+        told = {item.name: item.value for item in finding.evidence}
+        assert told["signature"] == f"the loss rose, the gradient norm to {times} times its level only"
+        assert told["grad_norm_highest"] / told["grad_norm_before"] == pytest.approx(float(times), abs=0.05)
+
+
 def test_the_labelled_logs_have_no_alarm_that_the_diary_doesnt_tell(shared_data):
     """One more is in the wide log: its diary tells of 8738 to 8743 too (and of the second attempt at 6930)."""
     folder = shared_data / "traces" / "bigscience_spikes"

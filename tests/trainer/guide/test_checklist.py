@@ -12,6 +12,7 @@ from evalkit.console import run as run_command
 from evalkit.errors import InputError
 from trainer.cli import cli
 from trainer.guide.checklist import STEPS, Checklist
+from trainer.run_log import claimed
 
 PLAN = """\
 version: 1
@@ -146,3 +147,17 @@ def test_an_interruption_lets_the_command_tidy_up(tmp_path):
     process.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
     assert (tmp_path / "tidy").exists()
+
+
+def test_a_second_one_in_the_same_folder_is_refused(plan, capsys, monkeypatch):
+    """Both would run every step, and the later end would forget what the other one did."""
+    out = plan.parent / "out"
+    monkeypatch.setattr("sys.argv", ["trainer", "plan", str(plan), "--out", str(out)])
+    with claimed(out):
+        with pytest.raises(SystemExit) as ended:
+            run_command(cli)
+        assert ended.value.code == 2 and not list(out.iterdir())
+        assert "another run works in this folder" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        run_command(cli)
+    assert ended.value.code == 3 and states(plan)["memory"] == "done"

@@ -1,5 +1,7 @@
 """The front over configurations: luck stays out, noise is shown, the knee loses nothing."""
 
+import os
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -125,12 +127,29 @@ def test_public_runs_have_no_lucky_seed_on_the_front(shared_data, tmp_path):
         ("batch,loss,tokens_per_s\n1,2,0\n", "runs.csv:2: tokens_per_s 0: a positive number"),
         ("batch,loss,tokens_per_s\n1,2\n", "runs.csv:2: another number of cells"),
         ("batch,loss,tokens_per_s\n", "no run is left"),
+        ("batch,loss,loss,tokens_per_s\n1,2,3,4\n", "runs.csv:1: the column 'loss' is given twice"),
+        ("", "runs.csv:1: a header with the names of the columns is needed"),
     ],
 )
 def test_a_broken_table_is_one_line(tmp_path, text, message):
     (tmp_path / "runs.csv").write_text(text)
     with pytest.raises(InputError, match=message):
         read_table(space(), tmp_path)
+
+
+def test_a_table_that_is_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "runs.csv")
+    with pytest.raises(InputError, match=r"runs.csv: .*pipe.*; save its content to a file"):
+        read_table(space(), tmp_path)
+
+
+def test_a_cell_may_hold_line_ends(tmp_path):
+    text = 'batch,note,loss,tokens_per_s\r\n1,"two\nlines",2,3\r\n\r\n1,,2.5,3\r\n'
+    (tmp_path / "runs.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert [(run.name, run.score) for run in read_table(space(), tmp_path)] == [
+        ("line 3", 2.0),
+        ("line 5", 2.5),
+    ]
 
 
 def test_a_table_without_a_front_says_so():

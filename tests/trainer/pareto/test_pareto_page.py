@@ -26,6 +26,18 @@ addEventListener("load", () => {
 """
 
 
+def test_numbers_and_ticks_can_be_read():
+    """Seen with public runs: 3.4799e+07 ms in the table, 410,662 on the axis."""
+    plan = space()
+    settings = find_front(
+        [*runs(1, [2.7, 2.8], [34_798_589, 34_798_589]), *runs(2, [3.2, 3.3], [90_000, 90_000])], plan
+    )
+    page = render_pareto_page(ParetoReport(plan, tuple(settings), recommend(settings, plan)))
+    assert "34,798,589 [" in page and "90,000 [" in page and "e+07" not in page
+    ticks = re.findall(r'text-anchor="(?:middle|end)">([\d.,]+)</text>', page)
+    assert ticks == ["100,000", "1,000,000", "10,000,000", "2.8", "3", "3.2"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 420])
 def test_faster_is_right_and_worse_is_higher(chromium, tmp_path, width):

@@ -77,7 +77,14 @@ def test_score_and_speed_are_those_of_the_end(tmp_path):
     ("old", "new", "message"),
     [
         ("seeds: [1, 2]", "seeds: [1]", "one seed can't tell luck"),
-        ("seeds: [1, 2]", "seeds: [1, 1]", "different numbers"),
+        ("seeds: [1, 2]", "seeds: [1, 1]", "seeds: 1 is given twice"),
+        ("seeds: [1, 2]", "seeds: [1, true]", r"seeds.1: Input should be a valid integer \(got [Tt]rue\)"),
+        ("seeds: [1, 2]", "seeds: [1, -2]", "seeds.1: Input should be greater than or equal to 0"),
+        ("seeds: [1, 2]", "seeds: [1, 4294967296]", "seeds.1: Input should be less than"),
+        ("trials: 2", "trials: true", "search.trials: Input should be a valid integer"),
+        ("trials: 2", 'trials: "2"', "search.trials: Input should be a valid integer"),
+        ("[2, 4, 8]", "[2, 4, 2]", "batch_size.*: 2 is given twice; keep one of them"),
+        ("[2, 4, 8]", "[2, 4, 4.0]", "batch_size.*: 4.0 is given twice"),
         ("batch_size:", "seed:", "seed can't be varied"),
         ("low: 1.0e-3", "low: 1", "isn't below high"),
     ],
@@ -167,7 +174,7 @@ def test_a_search_killed_by_9_goes_on_and_keeps_what_was_done(tmp_path):
     ]
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     first = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while not list(out.glob("runs/*/*/result.json")):
+    while len(list(out.glob("runs/*/*/result.json"))) < 3:  # in the middle of the second configuration
         assert first.poll() is None
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
@@ -178,4 +185,6 @@ def test_a_search_killed_by_9_goes_on_and_keeps_what_was_done(tmp_path):
     report = json.loads(done.stdout)
     assert len(report["settings"]) == 3 and all(item["n"] == 2 for item in report["settings"])
     assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
+    # In the order of an unbroken search, and so numbered.
     assert report["settings"][0]["configuration"] == {"batch_size": 2, "optimizer.learning_rate": 0.01}
+    assert "configuration 2 of 3, " in done.stderr and "configuration 1 of 3, " not in done.stderr

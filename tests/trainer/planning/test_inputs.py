@@ -117,6 +117,10 @@ def test_numbers_that_cant_be_meant_together_are_one_line(tmp_path):
         ("name.x=2", "no fields"),
         ("training.sequence_length=long", "training.sequence_length"),
         ("device.memory_gib=[", "isn't a YAML value"),
+        ("device.memory_gib=*a", "isn't a YAML value .aliases"),
+        ("device.memory_gib=012", "device.memory_gib: Input should be a valid number"),
+        ("device.memory_gib=true", "device.memory_gib: Input should be a valid number"),
+        ("training.strategy.pipeline=true", "training.strategy.pipeline: Input should be a valid integer"),
         ("inference={sequences: 1, length: 8}", "exactly one of training and inference"),
     ],
 )
@@ -134,6 +138,8 @@ def test_a_wrong_change_is_named(tmp_path, change, words):
         ({key: value for key, value in QWEN.items() if key != "vocab_size"}, "vocab_size: missing"),
         ({**QWEN, "num_key_value_heads": 5}, "isn't a multiple of kv_heads"),
         ({**QWEN, "hidden_size": "wide"}, "hidden_size"),
+        ({**QWEN, "num_hidden_layers": True}, "layers: Input should be a valid integer"),
+        ({**QWEN, "vocab_size": "152064"}, "vocab_size: Input should be a valid integer"),
     ],
 )
 def test_a_configuration_that_cannot_be_counted_is_refused(tmp_path, config, words):
@@ -149,6 +155,13 @@ def test_a_configuration_that_cannot_be_counted_is_refused(tmp_path, config, wor
         ("pipeline: 2", "pipeline: 0", "plan.yaml:6"),
         ("pipeline: 2", "pipeline: 2, interleave: 2, schedule: gpipe", "interleave needs"),
         ("layers: 4", "layers: four", "plan.yaml:3"),
+        ("layers: 4", "layers: true", "plan.yaml:3: model.layers: .*got [Tt]rue"),
+        ("layers: 4", 'layers: "4"', "plan.yaml:3: model.layers: .*got '4'"),
+        ("layers: 4", "layers: 4.0", "plan.yaml:3: model.layers: .*got 4.0"),
+        ("pipeline: 2", "pipeline: true", "plan.yaml:6: training.strategy.pipeline: .*got [Tt]rue"),
+        ("pipeline: 2", "pipeline: 2, layers_per_stage: [3, true]", "layers_per_stage.1: .*got [Tt]rue"),
+        ("version: 1", "version: true", "plan.yaml:1: version: a whole number is needed"),
+        ("version: 1", "version: 1.0", "plan.yaml:1: version: a whole number is needed"),
     ],
 )
 def test_a_wrong_plan_names_its_line(tmp_path, old, new, words):

@@ -30,6 +30,12 @@ def test_csv_and_json_lines_under_our_names(tmp_path):
     assert row.memory_gib is None and not row.out_of_memory
 
 
+def test_a_flag_is_true_false_1_or_0(tmp_path):
+    text = "".join(f"{ROW},{flag}\n" for flag in ("1", "0", "True", "false", "1.0", ""))
+    rows = read_measurements(table(tmp_path, f"{HEADER},out_of_memory\n{text}"))
+    assert [row.out_of_memory for row in rows] == [True, False, True, False, True, False]
+
+
 def test_a_map_reads_the_table_of_others(sweep):
     assert len(sweep) == 102
     assert sum(row.out_of_memory for row in sweep) == 4
@@ -46,11 +52,37 @@ def test_a_map_reads_the_table_of_others(sweep):
         (f"{HEADER}\n", "no measurements"),
         ("layers\n3\n", "runs.csv:2"),
         (f"{HEADER.replace(',rows_per_step', ',rows')}\n{ROW}\n", "rows_per_step is missing"),
+        (f"{HEADER}\n{ROW.replace('2,8,', '0,8,')}\n", "runs.csv:2: data: Input should be greater than 0"),
+        (f"{HEADER}\n{ROW.replace('2,8,', 'two,8,')}\n", "runs.csv:2: data: Input should be a valid integer"),
+        (f"{HEADER}\n{ROW.replace('2,8,', '2,inf,')}\n", "runs.csv:2: rows_per_step: a positive number"),
+        (f"{HEADER}\n{ROW.replace('2,8,', '2,many,')}\n", "runs.csv:2: rows_per_step: a positive number"),
+        (f"{HEADER}\n{ROW},7\n", "runs.csv:2: another number of cells than the header has"),
+        (f"{HEADER}\n{ROW.rpartition(',')[0]}\n", "runs.csv:2: another number of cells than the header has"),
+        (f"{HEADER},layers\n{ROW},7\n", "runs.csv:1: the column 'layers' is given twice"),
+        (
+            f"{HEADER},out_of_memory\n{ROW},no\n",
+            "runs.csv:2: out_of_memory: true or false is needed, found 'no'",
+        ),
+        (f"{HEADER},tied_head\n{ROW},2\n", "runs.csv:2: tied_head: true or false is needed"),
+        (
+            f"{HEADER}\n{ROW.replace('64,4', '64,true', 1)}\n",
+            "runs.csv:2: layers: Input should be a valid integer",
+        ),
     ],
 )
 def test_a_wrong_table_names_its_line(tmp_path, text, words):
     with pytest.raises(InputError, match=words):
         read_measurements(table(tmp_path, text))
+
+
+def test_a_map_that_names_a_column_which_isnt_there_is_refused(tmp_path):
+    """Every row would silently take the default in its place."""
+    path = table(tmp_path, f"{HEADER}\n{ROW}\n")
+    for part in ({"columns": {"layers": "nlayer"}}, {"where": {"date": "02-25"}}):
+        with pytest.raises(
+            InputError, match=r"runs\.csv: there is no column '(nlayer|date)'; there are data, heads, "
+        ):
+            read_measurements(path, TableMap.model_validate(part), {"layers": 8})
 
 
 def test_a_wrong_map_names_its_column(tmp_path):

@@ -122,7 +122,14 @@ def test_a_name_cannot_write_into_the_page(trainer, plan, tmp_path):
         (("--set", "training.strategy.model=3"), "heads 28 isn't a multiple of model 3"),
         (("--dry-run", "none.log"), "none.log"),
         (("--dry-run", "7=none.log"), "stages 0 to 1"),
+        (("--dry-run", "²=none.log"), "²=none.log: no such file"),
+        (("--set", "training.strategy.layers_per_stage=[1, 2]"), "has 28 layers; correct it"),
+        (
+            ("--set", "measured=[{peak_mib: 1, terms_mib: {parameters: -3}}]"),
+            "measured.0.terms_mib.parameters: Input",
+        ),
         (("--graph", "none.ir"), "no such file"),
+        (("--graph", __file__), "neither .ir nor .mindir"),
         (("--budget-mib", "100"), "belongs to --pressure"),
         (("--pressure", "batch", "--recompute"), "runs instead of planning"),
         (("--recompute", "--set", "device.memory_gib=null"), "needs device.memory_gib"),
@@ -160,6 +167,27 @@ def test_a_screening_writes_ready_fragments(trainer, screening, tmp_path):
     assert len(result.stdout.splitlines()) == 5
 
 
+def test_the_first_group_is_counted_whether_it_is_shown_or_not(trainer, screening):
+    found = json.loads(trainer("screen", *screening, "--json", "--top", "100").stdout)
+    count = sum(item["group"] == 1 for item in found["strategies"])
+    assert count > 2
+    few = trainer("screen", *screening, "--top", "2").stderr
+    assert (
+        f"group 1 holds {count} strategies, 2 of them shown: " in few and "the first row is no winner" in few
+    )
+    assert f"group 1 holds {count} strategies: " in trainer("screen", *screening, "--top", "100").stderr
+
+
+def test_communication_that_nobody_priced_is_said(trainer, screening):
+    cluster, model = screening
+    result = trainer("screen", cluster, model)
+    assert "communication costs nothing here: CLUSTER.yaml has no links" in result.stderr
+    links = "links: [{level: all, devices: 384, bandwidth: [{size_mib: 64, gb_s: 20}]}]\n"
+    cluster.write_text(cluster.read_text() + links)
+    result = trainer("screen", cluster, model, "--json")
+    assert "costs nothing" not in result.stderr and json.loads(result.stdout)["communication"] == "links"
+
+
 def test_nothing_fits_is_exit_code_1(trainer, screening):
     cluster, model = screening
     cluster.write_text(cluster.read_text().replace("memory_gib: 80", "memory_gib: 4"))
@@ -193,8 +221,23 @@ def test_a_screening_calibrated_on_the_public_sweep(trainer, screening, tmp_path
         (("times:", "time:"), (), "time: unknown key"),
         ((TIMES, ""), (), "times: is missing"),
         (("nodes: 48", "nodes: 0"), (), "cluster.yaml:2: nodes"),
+        (
+            ("nodes: 48", "nodes: true"),
+            (),
+            "cluster.yaml:2: nodes: Input should be a valid integer (got ",
+        ),
+        (
+            ("nodes: 48", 'nodes: "48"'),
+            (),
+            "cluster.yaml:2: nodes: Input should be a valid integer (got '48')",
+        ),
         (("version", "version"), ("--map", "map.yaml"), "give both, or neither"),
         (("version", "version"), ("--calibrate", "none.csv"), "none.csv"),
+        (
+            ("version", "version"),
+            ("--calibrate", "a.csv", "--calibrate", "./a.csv"),
+            "--calibrate a.csv: given twice",
+        ),
     ],
 )
 def test_wrong_use_of_screen_is_one_line(trainer, screening, change, arguments, words):

@@ -217,6 +217,12 @@ def test_a_cut_that_the_training_cannot_make_is_said():
     _, missing = parallel_fields(cut, QWEN_7B)
     assert [text.split(" ")[0] for text in missing] == ["kv_heads", "layers", "a"]
     assert "vocab_multiple to 7" in missing[-1]
+    for segments, said in (
+        (7, []),
+        (3, ["runs of 3 in stages of 7 layers, which `trainer train` only cuts evenly"]),
+    ):
+        cut = Strategy(pipeline=4, micro_batches=4, recompute={"segments": segments})
+        assert parallel_fields(cut, QWEN_7B)[1] == said
 
 
 def test_interleaving_needs_whole_rounds_of_micro_batches():
@@ -263,6 +269,11 @@ def test_transfers_between_stages_grow_with_chunks_and_micro_batches():
         ("micro_batch_sizes", ["2"]),
         ("micro_batch_sizes", [1, True]),
         ("sequence_parallel", [1]),
+        ("max_model", True),
+        ("uneven_stages", "yes"),
+        ("micro_batch_sizes", [1, 2, 1]),
+        ("recompute", ["none", {"segments": 2}, {"segments": 2}]),
+        ("zero_stages", [0, 0]),
     ],
 )
 def test_a_search_over_nothing_an_unknown_stage_or_the_wrong_kind_is_refused(name, values):

@@ -22,6 +22,7 @@ from trainer.planning.cost import (
     ring_seconds,
     step_parts,
 )
+from trainer.planning.parameters import total_parameters
 from trainer.planning.settings import Strategy, Training
 from trainer.planning.time_model import TEXTBOOK, spearman, top_recall
 
@@ -91,6 +92,27 @@ def test_the_bus_bandwidth_of_real_benchmarks(traces, name, ranks):
         assert bus_bandwidth_gb_s(size, float(seconds), ranks) == pytest.approx(float(bus) / 8, rel=0.001)
 
 
+@pytest.mark.parametrize(
+    ("zero", "micro_batches", "bytes_a_parameter"),
+    # One way: gradients of 4 bytes there and back; then scattered, and weights of 2 bytes gathered.
+    [
+        (0, 4, 4 + 4),
+        (1, 4, 4 + 4),
+        (2, 1, 4 + 2),
+        (2, 4, 4 * 4 + 2),
+        (3, 1, 4 + 2 + 2),
+        (3, 4, 4 * (4 + 2 + 2)),
+    ],
+)
+def test_what_zero_saves_in_memory_is_paid_on_the_links(zero, micro_batches, bytes_a_parameter):
+    strategy = Strategy(data=8, micro_batches=micro_batches, zero_stage=zero)
+    training = Training(sequence_length=1024, gradient_type="fp32", strategy=strategy)
+    parts = step_parts(QWEN_7B, training, peak_tflops=1)
+    assert parts.data_gb == pytest.approx(
+        7 / 8 * bytes_a_parameter * total_parameters(QWEN_7B) / 1e9, rel=1e-12
+    )
+
+
 def test_bubble_and_its_interleaved_form():
     assert bubble_factor(Strategy(pipeline=8, micro_batches=32)) == pytest.approx(1 + 7 / 32)
     assert bubble_factor(Strategy(pipeline=8, micro_batches=32, interleave=2)) == pytest.approx(1 + 7 / 64)
@@ -134,6 +156,19 @@ def test_ranking_of_real_timings(february_25):
     assert 0.5 < fit.model.efficiency < 0.65 and 12 < fit.model.layer_micro_batch_ms < 20
 
 
+def test_the_fastest_is_in_the_first_group_and_not_in_the_first_row(february_25):
+    """What docs/strategy.md tells a user to do with the list, on predictions of runs that were left out."""
+    fit = fit_times(february_25, peak_tflops=A100_TFLOPS)
+    rows = np.array([row.training.strategy.rows for row in february_25])
+    measured, predicted = np.array(fit.measured) / rows, np.array(fit.left_out) / rows
+    order = np.argsort(predicted)
+    assert measured[order[0]] / measured.min() - 1 == pytest.approx(0.082, abs=0.001)
+    group = order[predicted[order] <= predicted.min() * (1 + fit.relative_error)]
+    fastest = np.argsort(measured)[:5]
+    assert len(group) == 6 and fastest[0] in group and len(set(group) & set(fastest)) == 3
+    assert measured[fastest[4]] / measured.min() - 1 == pytest.approx(0.033, abs=0.001)
+
+
 def test_the_fit_carries_over_to_another_day(traces, february_25):
     """The model of 25 February ranks the rows of the same model on 21 February; one of them is known to be swapped."""
     model = fit_times(february_25, peak_tflops=A100_TFLOPS).model
@@ -172,6 +207,11 @@ def test_a_bandwidth_curve_is_flat_at_its_end_and_ruled_by_latency_at_its_start(
     assert curve.at(10 * 2**20) == pytest.approx(30)
     assert curve.at(1000 * 2**20) == 50
     assert curve.at(2**19) == pytest.approx(5)
+
+
+def test_one_bandwidth_is_a_constant():
+    """Small messages were priced as if each took as long as one of the size that was measured."""
+    assert [BandwidthCurve((64,), (20,)).at(size) for size in (1, 2**20, 2**30)] == [20] * 3
 
 
 def test_too_few_or_impossible_times_are_refused(february_25):

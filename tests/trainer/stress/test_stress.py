@@ -49,7 +49,13 @@ def test_the_killed_share_is_rounded_up(tmp_path):
 
 @pytest.mark.parametrize(
     ("faults", "message"),
-    [("kill: 30", "need a run of at least"), ("kill: 0", "all counts are 0"), ("burn: 1", "unknown key")],
+    [
+        ("kill: 30", "need a run of at least"),
+        ("kill: 0", "all counts are 0"),
+        ("burn: 1", "unknown key"),
+        ("kill: true", r"stress.yaml:3: faults.kill: Input should be a valid integer \(got [Tt]rue\)"),
+        ('kill: "2"', "faults.kill: Input should be a valid integer"),
+    ],
 )
 def test_a_plan_that_cant_be_is_refused(tmp_path, faults, message):
     with pytest.raises(InputError, match=message):

@@ -94,6 +94,13 @@ def test_the_files(tmp_path):
     assert "http:" not in page and "https:" not in page
 
 
+def test_an_offset_that_is_not_applied_is_told_so(alexnet, marey, tmp_path):
+    write_analysis(alexnet, tmp_path / "out", "within the uncertainty")
+    assert "30.61 ± 118.06 µs (not taken off)" in (tmp_path / "out" / "heatmap.html").read_text()
+    write_analysis(marey, tmp_path / "other", "beyond it")
+    assert "-233,033.11 ± 0.45 µs<" in (tmp_path / "other" / "heatmap.html").read_text()
+
+
 def test_the_trace_for_perfetto_nests_and_is_corrected(tmp_path):
     analysis = analyse(write_run(tmp_path / "run", 2, clock_us={1: 40_000.0}))
     write_analysis(analysis, tmp_path / "out", "run")

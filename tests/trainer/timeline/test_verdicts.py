@@ -270,6 +270,18 @@ def test_fragmented_memory(tmp_path):
     )
 
 
+def test_fragmented_memory_is_that_of_one_ranks_pool(tmp_path):
+    """The peaks of different ranks, or of different components, say nothing about each other."""
+    header = "Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB),Device"
+    for rank, rows in enumerate((["PTA,1,50000,52000,NPU:0", "GE,2,1,4,NPU:0"], ["PTA,1,20000,40000,NPU:1"])):
+        folder = tmp_path / f"rank_{rank}"
+        write_trace(folder / "trace_view.json", [kernel("MatMul-op1", 0, 900), step(1, 0, 1000)])
+        (folder / "memory_record.csv").write_text("\n".join([header, *rows]))
+    found = finding(analyse(tmp_path), "fragmentation")
+    assert found.value("reserved_over_allocated") == 2.0
+    assert found.evidence[0].where.startswith("rank 1, PTA: ")
+
+
 def run_subject(**facts):
     return Subject("run", "run", {name: Fact(value) for name, value in facts.items()})
 

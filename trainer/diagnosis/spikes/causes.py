@@ -92,9 +92,14 @@ def _moved(spike: Spike, norms: Norms) -> list[Evidence]:
     if norms.before is None or norms.highest is None:
         signature = "the gradient norm isn't known"
     elif rose:
-        before = f"{norms.lead_steps} steps before the loss" if norms.lead_steps else "with the loss"
+        steps = "step" if norms.lead_steps == 1 else "steps"
+        before = f"{norms.lead_steps} {steps} before the loss" if norms.lead_steps else "with the loss"
         overflow = "no overflow" if not any(skips) else "with overflows"
         signature = f"gradient explosion: the norm rose {before}, {overflow}"
+    elif norms.highest > norms.before:
+        signature = (
+            f"the loss rose, the gradient norm to {norms.highest / norms.before:.1f} times its level only"
+        )
     else:
         signature = "the loss rose, the gradient norm didn't"
     return [

@@ -9,6 +9,8 @@ from trainer.diagnosis.spikes.records import TrainingStep
 
 # A level now is the median of so many losses.
 _NOW = 10
+# Nats; a share of a loss that has gone to nearly 0 (few data, learnt by heart) would be nothing.
+_SMALLEST_RISE = 0.01
 # A level counts as held when it is the median of an eighth of the log, within these bounds: half as many low losses are
 # a dip, which anything easy in the data makes.
 _SHARE, _FEWEST_HELD, _MOST_HELD = 8, 20, 100
@@ -43,7 +45,7 @@ def find_drift(steps: Sequence[TrainingStep], dips: Sequence[range], large: floa
     middles = list(_medians(losses, held))
     best = min(range(len(middles)), key=middles.__getitem__)
     level = middles[best]
-    limit = level + large * abs(level)
+    limit = level + max(large * abs(level), _SMALLEST_RISE)
     levels = list(_medians(losses, _NOW))
     above = next((at for at in range(len(levels) - 1, -1, -1) if levels[at] <= limit), -1) + 1
     if len(levels) - above < _NOW or above <= best:

@@ -63,7 +63,7 @@ def read_training_log(path: Path | str) -> TrainingLog:
     require_regular(path)
     named = Path(shown_path(path))
     try:
-        with path.open(encoding="utf-8", errors="replace") as stream:
+        with path.open(encoding="utf-8-sig", errors="replace") as stream:
             for kind, step in _steps(named, stream, counts):
                 formats[kind] += 1
                 steps.append(step)

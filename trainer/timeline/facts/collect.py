@@ -14,6 +14,9 @@ from trainer.timeline.facts.world import World, shown_ranks
 from trainer.timeline.model import Recording
 from trainer.timeline.skew import Skew
 
+# A pool of less than one such part of the largest one isn't looked at.
+_SMALL_POOL = 10
+
 
 def collect(ranks: list[Rank], recording: Recording, skew: Skew, world: World) -> list[Subject]:
     """The run first, then ranks, stages, links, transports and operators."""
@@ -70,9 +73,23 @@ def _memory_facts(recording: Recording) -> dict[str, Fact]:
     if not recording.memory:
         return {"reserved_over_allocated": Fact(None, "ratio", "no memory record")}
     # Peak against peak: at a moment when little is allocated a full pool means nothing.
-    reserved = max(point.reserved_bytes for point in recording.memory)
-    allocated = max(point.allocated_bytes for point in recording.memory)
-    where = f"peaks of {len(recording.memory)} records"
+    peaks: dict[tuple[int | None, str], tuple[float, float]] = {}
+    for point in recording.memory:
+        reserved, allocated = peaks.get((point.rank, point.component), (0.0, 0.0))
+        peaks[point.rank, point.component] = (
+            max(reserved, point.reserved_bytes),
+            max(allocated, point.allocated_bytes),
+        )
+    # The pool that wastes most for its size; a small one (of another component) means nothing beside a large one.
+    largest = max(reserved for reserved, _ in peaks.values())
+    pools = {pool: peak for pool, peak in peaks.items() if peak[0] * _SMALL_POOL >= largest}
+    (rank, component), (reserved, allocated) = max(
+        pools.items(), key=lambda item: item[1][0] / item[1][1] if item[1][1] else 0.0
+    )
+    owner = "" if rank is None else f"rank {rank}, "
+    where = (
+        f"{owner}{component}: its peaks, the worst of {len(peaks)} pools in {len(recording.memory)} records"
+    )
     return {
         "reserved_over_allocated": Fact(ratio(reserved, allocated), "ratio", where),
         "reserved_gap_mib": Fact((reserved - allocated) / (1 << 20), "MiB", where),
