@@ -30,10 +30,10 @@ def test_s19_unary_turns_are_cancelled_too(server: SandboxProcess) -> None:
             server.stub.Turn.future(turn_request(session, "hello", max_new_tokens=128))
             for session in sessions
         ]
-        time.sleep(0.05)
+        assert eventually(lambda: all(map(server.is_busy, sessions)))
         for call in calls:
             call.cancel()
-        server.status()
+        assert eventually(lambda: not any(map(server.is_busy, sessions)), 5)
     assert eventually(lambda: idle_again(server), 5)
     for session in sessions:
         assert len(server.stub.GetSession(wire.GetSessionRequest(session_id=session)).turns) == 0

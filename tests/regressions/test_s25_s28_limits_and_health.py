@@ -17,11 +17,10 @@ from tests.sandbox.processes import (
     SERVICE,
     SERVING,
     SandboxProcess,
-    engine_pids,
-    eventually,
-    freeze,
     serving,
     status_of,
+    stopped_engine,
+    stopping_engine,
 )
 
 
@@ -47,17 +46,15 @@ def test_s26_open_watches_dont_hold_up_the_shutdown(tiny_bundle: Path, tmp_path:
         assert time.monotonic() - started < 10
 
 
-def test_s27_health_is_not_serving_before_the_model_is_loaded(tiny_bundle: Path) -> None:
-    """The engine is frozen as soon as it exists: it may load in less time than a client needs to connect."""
+def test_s27_health_is_not_serving_before_the_model_is_loaded(tiny_bundle: Path, tmp_path: Path) -> None:
+    """The engine is held as soon as it exists: it may load in less time than a client needs to connect."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     command = [sys.executable, "-m", "sandbox", "serve", str(tiny_bundle), "--listen", address]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=stopping_engine(tmp_path))
     try:
-        assert eventually(lambda: bool(engine_pids(process.pid)))
-        (engine,) = engine_pids(process.pid)
-        freeze(engine)
+        engine = stopped_engine(process.pid)
         stub = health_pb2_grpc.HealthStub(grpc.insecure_channel(address))
         request = health_pb2.HealthCheckRequest(service=SERVICE)
         assert stub.Check(request, timeout=60, wait_for_ready=True).status == NOT_SERVING

@@ -35,6 +35,7 @@ class PacedEngine:
         active: generations that run now.
         peak: most of them at once.
         fault: raised by the next generations.
+        go_on: if there is one, generations stand still until it is set.
     """
 
     step_s: float = 0.0
@@ -43,6 +44,7 @@ class PacedEngine:
     active: int = 0
     peak: int = 0
     fault: Exception | None = None
+    go_on: asyncio.Event | None = None
     released: list[int] = field(default_factory=list)
 
     @asynccontextmanager
@@ -59,6 +61,8 @@ class PacedEngine:
             raise self.fault
         for _ in range(request.sampling.max_new_tokens - 1):
             await asyncio.sleep(self.step_s)
+            if self.go_on is not None:
+                await self.go_on.wait()
             yield GenerationPiece((50,), self.text)
         yield GenerationPiece((50,), self.text, GenerationEnd(FinishReason.LENGTH, 0, 0, 1, 1))
 

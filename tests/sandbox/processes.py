@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -61,10 +62,16 @@ class SandboxProcess:
         return self.stub.StreamTurn(turn_request(session, text, turn_id, **sampling), timeout=timeout)
 
     def begin(self, session: str, text: str, turn_id: str = "", **sampling: object):  # type: ignore[no-untyped-def]
-        """`stream`, and a round trip after it: calls that are sent at the same moment may overtake each other."""
+        """`stream`, and the server has it in hand: calls that are sent one after the other may overtake each other."""
         running = self.stream(session, text, turn_id, **sampling)
-        self.status()
+        assert eventually(lambda: self.is_busy(session))
         return running
+
+    def is_busy(self, session: str) -> bool:
+        """Whether a turn of an open session is in flight. Asks with an empty text, which leaves no trace."""
+        status = status_of(lambda: self.turn(session, ""))
+        assert status in (grpc.StatusCode.ABORTED, grpc.StatusCode.INVALID_ARGUMENT), status
+        return status is grpc.StatusCode.ABORTED
 
     def status(self, service: str = SERVICE) -> int:
         """What health says."""
@@ -87,10 +94,49 @@ class SandboxProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
+    @contextlib.contextmanager
+    def frozen_in_mid_reply(
+        self, text: str, turn_id: str = "", new_session: Callable[[], str] | None = None
+    ) -> Iterator[tuple[str, Any]]:
+        """A session and its streamed turn of 128 tokens: some have come, the others don't until the block's end."""
+        for _ in range(
+            20
+        ):  # however quick the engine is, or slow this process: one of them is caught in the middle
+            session = (new_session or self.open)()
+            running = self.stream(session, text, turn_id, max_new_tokens=128)
+            next(running)
+            with self.frozen_engine():
+                # More than once: what the engine said before it stood still may be on its way.
+                if all(self.is_busy(session) for _ in range(3)):
+                    yield session, running
+                    return
+        raise AssertionError("no turn was slow enough")
+
     def stop(self, seconds: float = 30) -> int:
         """SIGTERM, and the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
+
+
+# Any Python process imports this first, if it finds it.
+_STOPS = """import os, signal, sys
+if "sandbox.engine.worker" in sys.orig_argv:
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def stopping_engine(folder: Path) -> dict[str, str]:
+    """An environment in which engine processes stop before they load anything, as if they took for ever to load."""
+    (folder / "sitecustomize.py").write_text(_STOPS)
+    path = os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def stopped_engine(server: int) -> int:
+    """The engine process of a server in that environment, once it has stopped."""
+    assert eventually(lambda: [_state(pid) for pid in engine_pids(server)] == ["T"], START_S)
+    (engine,) = engine_pids(server)
+    return engine
 
 
 def engine_pids(server: int) -> list[int]:
@@ -179,11 +225,14 @@ def eventually(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs (a zombie doesn't)."""
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+    return _state(pid) not in ("", "Z")
+
+
+def _state(pid: int) -> str:
+    """Its letter in the process table; none where it is gone."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
 
 
 def freeze(pid: int) -> None:

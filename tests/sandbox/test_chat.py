@@ -4,6 +4,7 @@ import codecs
 import contextlib
 import fcntl
 import json
+import math
 import os
 import pty
 import re
@@ -13,10 +14,11 @@ import subprocess
 import sys
 import termios
 import time
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import grpc
 import pytest
@@ -24,6 +26,7 @@ from rich.console import Console
 
 from evalkit.replay.client import SandboxClient, SandboxError
 from sandbox.chat_screen import StreamedText, shown
+from tests.sandbox.processes import eventually
 from tests.support.fake_sandbox import Answer, FakeSandbox, FakeSession, RefusalError, serve
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|[\x01\x02]")
@@ -77,9 +80,25 @@ class Terminal:
         self.text = ""
 
     def type(self, text: str | bytes) -> None:
-        """Press keys; a moment after the prompt, as people do: line editing begins just after it stands there."""
-        time.sleep(0.2)
+        """Press keys; what is typed before line editing has begun means something else."""
+        assert eventually(lambda: not termios.tcgetattr(self._ours)[3] & termios.ICANON)
         os.write(self._ours, text if isinstance(text, bytes) else text.encode())
+
+    def ctrl_c(self) -> None:
+        """While the program is at work."""
+        os.write(self._ours, b"\x03")
+
+    def ctrl_c_at_the_prompt(self, expected: str) -> None:
+        """Again where it isn't answered: just before Python waits for keys it notices none."""
+        pressed = -math.inf
+        end = time.monotonic() + 30
+        while expected not in self.text:
+            assert time.monotonic() < end, f"no {expected!r} in {self.text!r}"
+            if time.monotonic() - pressed > 2:
+                pressed = time.monotonic()
+                self.ctrl_c()
+            self._read(0.2)
+        self.until(expected)
 
     def until(self, expected: str, seconds: float = 30.0) -> str:
         """Wait for a text; what came before and with it is taken off."""
@@ -185,6 +204,13 @@ def test_a_reader_that_went_away_is_no_error(sandbox: tuple[FakeSandbox, str]) -
     assert (pipe.wait(30), told) == (0, "")
 
 
+def unread(pipe: IO[str]) -> int:
+    """Bytes that nobody has read yet."""
+    count = array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
+
+
 def test_ctrl_c_keeps_what_was_finished_in_json(sandbox: tuple[FakeSandbox, str]) -> None:
     served, address = sandbox
     pipe = subprocess.Popen(
@@ -197,10 +223,11 @@ def test_ctrl_c_keeps_what_was_finished_in_json(sandbox: tuple[FakeSandbox, str]
     assert pipe.stdin
     pipe.stdin.write("hello\n")
     pipe.stdin.flush()
-    end = time.monotonic() + 30
-    while not any(session.replies for session in served.sessions.values()) and time.monotonic() < end:
-        time.sleep(0.05)
-    time.sleep(1.0)  # the reply's way back
+    assert eventually(lambda: any(session.replies for session in served.sessions.values()))
+    # It reads on when the reply has come.
+    pipe.stdin.write("\n")
+    pipe.stdin.flush()
+    assert eventually(lambda: not unread(pipe.stdin))
     pipe.send_signal(signal.SIGINT)
     out, err = pipe.communicate(timeout=30)
     assert [turn["text"] for turn in json.loads(out)["turns"]] == ["You said: hello"]
@@ -314,11 +341,10 @@ def test_on_a_terminal_ctrl_c_stops_the_reply_and_not_the_program(sandbox: tuple
         screen.until("you ▸ ")
         screen.type("one two three four five six seven eight nine ten\n")
         screen.until("bot ▸ You")
-        screen.type("\x03")
+        screen.ctrl_c()
         screen.until("stopped; the turn left no trace")
         screen.until("you ▸ ")
-        screen.type("\x03")
-        screen.until("Ctrl-D or /quit ends")
+        screen.ctrl_c_at_the_prompt("Ctrl-D or /quit ends")
         screen.until("you ▸ ")
         served.delay_s = 0.0
         screen.type("still here\n")

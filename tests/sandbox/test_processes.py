@@ -1,10 +1,10 @@
 """The server and its engine as processes: faults, drains, and how they end."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import grpc
@@ -16,13 +16,14 @@ from tests.sandbox.processes import (
     NOT_SERVING,
     SERVING,
     SandboxProcess,
-    engine_pids,
     eventually,
     freeze,
     is_alive,
     kill,
     serving,
     status_of,
+    stopped_engine,
+    stopping_engine,
 )
 
 
@@ -82,11 +83,16 @@ def test_a_ready_line_that_nobody_can_read_ends_the_server_with_exit_code_2(tiny
     assert done.stderr.count("\n") == 1
 
 
-def test_an_engine_killed_while_it_loads_is_no_fault_of_ours(tiny_bundle: Path) -> None:
+def test_an_engine_killed_while_it_loads_is_no_fault_of_ours(tiny_bundle: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sandbox", "serve", str(tiny_bundle)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
-        assert eventually(lambda: bool(engine_pids(server.pid)))
-        kill(engine_pids(server.pid)[0])
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=stopping_engine(tmp_path),
+    ) as server:
+        kill(stopped_engine(server.pid))
         printed, told = server.communicate(timeout=60)
     assert (server.returncode, printed) == (4, "")
     assert told.count("\n") == 1
@@ -187,16 +193,18 @@ def test_a_corrupt_bundle_is_refused_before_mindspore_sees_it(tiny_bundle: Path,
 
 
 def test_parallel_clients_share_the_engine(server: SandboxProcess) -> None:
-    """Turns are stepped round and round: a short one isn't kept waiting by a long one."""
-    long_running = server.stream(server.open(), "hello", max_new_tokens=128)
-    next(long_running)
-    ended: list[str] = []
-    reader = threading.Thread(target=lambda: (list(long_running), ended.append("long")))
-    reader.start()
-    server.turn(server.open(), "hi", max_new_tokens=4)
-    ended.append("short")
-    reader.join()
-    assert ended == ["short", "long"]
+    """Turns are stepped round and round: a short one isn't kept waiting by a long one, says the server's log."""
+    with server.frozen_engine():  # or else the long one may end before the short one comes
+        long = server.begin(server.open(), "hello", "long", max_new_tokens=128)
+        short = server.begin(server.open(), "hi", "short", max_new_tokens=4)
+    assert list(short)[-1].reply.usage.generated_tokens == 4
+    assert list(long)[-1].reply.usage.generated_tokens == 128
+
+    def ended() -> list[str]:
+        return re.findall(r"code=OK .*turn_id=(short|long)\b", server.log.read_text())
+
+    assert eventually(lambda: len(ended()) == 2)
+    assert ended() == ["short", "long"]
 
 
 def serve_and_fail(*arguments: str) -> str:

@@ -1,6 +1,7 @@
 """The service's statuses and replies, on the real server process."""
 
 import threading
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -207,30 +208,20 @@ def test_parallel_sessions_dont_mix(server: SandboxProcess) -> None:
 def test_a_cancelled_turn_frees_the_session_and_leaves_no_trace(
     server: SandboxProcess, streamed: bool
 ) -> None:
-    session = server.open()
-    request = turn_request(session, "hello", "t1", max_new_tokens=128)
-    if streamed:
-        call = server.stub.StreamTurn(request)
-        next(call)
+    """The engine stands still meanwhile, or else the turn might end before the cancel."""
+    with ExitStack() as frozen:
+        if streamed:
+            session, call = frozen.enter_context(server.frozen_in_mid_reply("hello", "t1"))
+        else:
+            session = server.open()
+            frozen.enter_context(server.frozen_engine())
+            call = server.stub.Turn.future(turn_request(session, "hello", "t1", max_new_tokens=128))
+            assert eventually(lambda: server.is_busy(session))
         call.cancel()
-    else:
-        with server.frozen_engine():  # or else the turn may end before the cancel
-            call = server.stub.Turn.future(request)
-            server.status()
-            assert status_of(lambda: server.turn(session, "x")) is grpc.StatusCode.ABORTED
-            call.cancel()
-            server.status()
-    retry: list[wire.TurnReply] = []
-
-    def free() -> bool:
-        return (
-            status_of(lambda: retry.append(server.turn(session, "hello", "t1")))
-            is not grpc.StatusCode.ABORTED
-        )
-
-    assert eventually(free, 5)
-    assert retry[0].turn_index == 0
-    assert list(retry[0].token_ids) == list(server.turn(server.open(), "hello").token_ids)
+        assert eventually(lambda: not server.is_busy(session), 5)
+    retry = server.turn(session, "hello", "t1")
+    assert retry.turn_index == 0
+    assert list(retry.token_ids) == list(server.turn(server.open(), "hello").token_ids)
 
 
 def test_s20_turns_cancelled_on_arrival_are_never_stored(server: SandboxProcess) -> None:
@@ -252,7 +243,8 @@ def _closes(server: SandboxProcess, close: wire.CloseSessionRequest) -> bool:
 
 def test_a_deadline_ends_the_turn_and_frees_the_session(server: SandboxProcess) -> None:
     session = server.open()
-    request = turn_request(session, "hello", "t1", max_new_tokens=128)
+    # Of another session: its first turn may still hold this one, and the refusal come before the deadline.
+    request = turn_request(server.open(), "hello", "t1", max_new_tokens=128)
     with server.frozen_engine():  # or else the turn may end before its deadline
         late = server.stream(session, "hello", "t1", timeout=0.05, max_new_tokens=128)
         assert status_of(lambda: list(late)) is grpc.StatusCode.DEADLINE_EXCEEDED

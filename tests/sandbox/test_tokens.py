@@ -57,22 +57,17 @@ def test_runs_are_equal_cold_warm_interleaved_and_after_a_cancel(server: Sandbox
         mixed[1].append(list(server.turn(b, two).token_ids))
     assert mixed == (first, other)
 
-    session = server.open(system_text="be kind")
-    ids = [list(server.turn(session, TALK[0]).token_ids)]
-    call = server.stream(session, TALK[1], "t", max_new_tokens=64)
-    next(call)
-    call.cancel()
-    retry: list[wire.TurnReply] = []
+    ids: list[list[int]] = []
 
-    def answered() -> bool:
-        try:
-            retry.append(server.turn(session, TALK[1], "t"))
-        except Exception:
-            return False
-        return True
+    def begun() -> str:
+        session = server.open(system_text="be kind")
+        ids[:] = [list(server.turn(session, TALK[0]).token_ids)]
+        return session
 
-    assert eventually(answered, 5)
-    ids.append(list(retry[0].token_ids))
+    with server.frozen_in_mid_reply(TALK[1], "t", begun) as (session, call):
+        call.cancel()
+        assert eventually(lambda: not server.is_busy(session), 5)
+    ids.append(list(server.turn(session, TALK[1], "t").token_ids))
     ids.append(list(server.turn(session, TALK[2]).token_ids))
     assert ids == first
 

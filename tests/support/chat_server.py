@@ -77,7 +77,7 @@ class ChatServer:
     Attributes:
         requests: bodies that came.
         tokens_sent: over all streams.
-        left: streams whose client went away before their end.
+        left: streams of the present behaviour whose client went away before their end.
     """
 
     behaviour: Behaviour = field(default_factory=Behaviour)
@@ -243,16 +243,17 @@ def _http_server(server: ChatServer, port: int) -> ThreadingHTTPServer:
             self.send_header("Content-Type", "text/event-stream; charset=utf-8")
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
+            how = server.behaviour
             try:
                 for piece in stream_of(server, body):
                     self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
                     self.wfile.flush()
                 self.wfile.write(b"0\r\n\r\n")
             except BrokenPipeError as broken:
-                server.left += broken.errno is not None
+                server.left += broken.errno is not None and how is server.behaviour
                 self.close_connection = True
             except ConnectionError:
-                server.left += 1
+                server.left += how is server.behaviour
                 self.close_connection = True
 
         def _send(self, status: int, headers: dict[str, str], content: bytes) -> None:

@@ -62,13 +62,18 @@ def lines_in(out: Path) -> int:
 
 
 def kill_at_random(config: Path, out: Path, generator: random.Random) -> int:
-    """Resume, and kill the process at a random time after it made its first step; the exit code."""
+    """Resume, and kill the process at a random time after it made its first step; the exit code.
+
+    After ten more steps at the latest: a fast machine would be through before the last kill.
+    """
     before = lines_in(out)
     process = start(config, out, "--resume")
     while process.poll() is None and lines_in(out) <= before:
         time.sleep(0.002)
         before = min(before, lines_in(out))  # the log was cut back
-    time.sleep(generator.uniform(0, 0.15))
+    end = time.monotonic() + generator.uniform(0, 0.15)
+    while time.monotonic() < end and lines_in(out) <= before + 10:
+        time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     return process.returncode

@@ -128,7 +128,8 @@ def test_a_promotion_killed_50_times_leaves_the_old_or_the_new_alias(shop: Shop)
 
 def test_processes_that_record_and_promote_at_once_wait_for_each_other(shop: Shop) -> None:
     run = shop.run("a")
-    with promoter("production", str(shop.run("b").path), str(run.path)):
+    with promoter("production", str(shop.run("b").path), str(run.path)) as process:
+        assert process.stdout is not None and int(process.stdout.readline())  # it is at it
         for _ in range(20):
             record_run(run)
     with Registry() as registry:

@@ -67,7 +67,15 @@ def test_files_of_earlier_evaluations_go(check, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_missing_rank_is_an_error_in_time(check, tmp_path):
+def test_a_missing_rank_is_an_error_in_time(check, tmp_path, monkeypatch):
+    """The two that are there begin to wait when both have written their parts."""
+    both, wait = threading.Barrier(2), Ranks._check_weights
+
+    def wait_together(ranks, place):
+        both.wait(60)
+        wait(ranks, place)
+
+    monkeypatch.setattr(Ranks, "_check_weights", wait_together)
     found, _ = measure(check, tmp_path, 3, absent=(1,), timeout_s=0.5)
     for rank in (0, 2):
         assert isinstance(found[rank], MissingRankError)

@@ -92,10 +92,10 @@ def test_one_turn_costs_far_less_than_two_milliseconds(flow_folder: Path) -> Non
     flow = BusinessFlow.load(flow_folder)
     spent = []
     for text in TEXTS * 20:
-        started = time.perf_counter()
+        started = time.thread_time()  # whoever else works on this machine doesn't count
         reading = flow.read(text, "en", 0, None, False)
         flow.rate(RatedTurn(text, "Your balance is 50 euro.", 1, reading.failed_turns))
-        spent.append(time.perf_counter() - started)
+        spent.append(time.thread_time() - started)
     assert np.median(spent) < 1e-3
 
 

@@ -1,11 +1,13 @@
 """The engine process with a loop that can be made to stand still inside a round; its pipe thread goes on reading.
 
-A turn of the tenant `pause 1.5` makes the next round last 1.5 s longer, one of `pause inf` for ever. What the round
-computed has been sent by then. With the environment variable below it stands still instead of loading.
+A turn of the tenant `pause 1.5` makes the next round last 1.5 s longer, one of `pause inf` for ever, one of
+`pause until FILE` until that is there. What the round computed has been sent by then. With the environment variable below it stands still instead of loading.
 """
 
 import os
 import threading
+import time
+from pathlib import Path
 
 from sandbox.engine import worker
 from sandbox.engine.batcher import Batcher
@@ -24,20 +26,24 @@ class StubbornSupervisor(EngineSupervisor):
 class StubbornBatcher(Batcher):
     """See the module."""
 
-    _pause_s = 0.0
+    _pause = ""
 
     def handle(self, message: Message) -> None:
         """See `Batcher`."""
         if message["op"] == "generate" and message["tenant"].startswith("pause "):
-            self._pause_s = float(message["tenant"].removeprefix("pause "))
+            self._pause = message["tenant"].removeprefix("pause ")
         super().handle(message)
 
     def round(self) -> None:
         """See `Batcher`."""
         super().round()
-        pause_s, self._pause_s = self._pause_s, 0.0
-        if pause_s:
-            threading.Event().wait(None if pause_s == float("inf") else pause_s)
+        pause, self._pause = self._pause, ""
+        if pause.startswith("until "):
+            file = Path(pause.removeprefix("until "))
+            while not file.exists():
+                time.sleep(0.005)
+        elif pause:
+            threading.Event().wait(None if pause == "inf" else float(pause))
 
 
 if __name__ == "__main__":

@@ -56,8 +56,9 @@ async def quiet(engine: EngineSupervisor) -> None:
     raise AssertionError(engine.load())
 
 
-def test_load_reports_timings_and_cancels(tiny_bundle: Path) -> None:
-    """The engine stands still for a second after each of two rounds, or else turns may end before others come."""
+def test_load_reports_timings_and_cancels(tiny_bundle: Path, tmp_path: Path) -> None:
+    """The engine stands still after two rounds until the next turn was sent, or else turns may end before others come."""
+    second_asked, last_asked = tmp_path / "second", tmp_path / "last"
 
     async def scenario() -> None:
         async with running(tiny_bundle, StubbornSupervisor, max_rows=2, max_waiting=1) as engine:
@@ -72,18 +73,23 @@ def test_load_reports_timings_and_cancels(tiny_bundle: Path) -> None:
             assert end.queue_ns >= 0
 
             async with (
-                engine.generate(request(2, 200, "pause 1")) as first,
+                engine.generate(request(2, 200, f"pause until {second_asked}")) as first,
                 engine.generate(request(3, 200)) as second,
             ):
                 await anext(first)
-                waiting = asyncio.create_task(answer(engine, request(4, tenant="pause 1")))
+                waiting = asyncio.create_task(answer(engine, request(4, tenant=f"pause until {last_asked}")))
+                await asyncio.sleep(0)
+                second_asked.touch()
                 await anext(second)
                 while engine.load().waiting != 1:
                     await asyncio.sleep(0.01)
                 assert engine.load().running == 2
                 assert (engine.load().kv_used_bytes or 0) > 0
+                refused = asyncio.create_task(answer(engine, request(5)))
+                await asyncio.sleep(0)
+                last_asked.touch()
                 with pytest.raises(CapacityError, match="1 turns wait"):
-                    await answer(engine, request(5))
+                    await refused
             # Leaving both early freed their places: the one that waited is answered, as if alone.
             assert ids(await waiting) == ids(alone)
             for key in range(1, 6):
@@ -95,9 +101,10 @@ def test_load_reports_timings_and_cancels(tiny_bundle: Path) -> None:
 
 def test_a_killed_engine_fails_its_turns_with_the_reason_and_comes_back(tiny_bundle: Path) -> None:
     async def scenario() -> None:
-        async with running(tiny_bundle) as engine:
+        async with running(tiny_bundle, StubbornSupervisor) as engine:
             alone = ids(await answer(engine, request(1)))
-            async with engine.generate(request(2, 200)) as pieces:
+            # Its engine says the first token and then stands still: quick ones would have said all.
+            async with engine.generate(request(2, 200, "pause inf")) as pieces:
                 await anext(pieces)
                 assert engine.pid is not None
                 os.kill(engine.pid, signal.SIGKILL)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -142,7 +143,9 @@ def test_an_interruption_lets_the_command_tidy_up(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", supervisor, script], cwd=tmp_path, stderr=subprocess.PIPE
     )
-    while not (tmp_path / "ready").exists() and process.poll() is None:
+    stat = Path(f"/proc/{process.pid}/stat")
+    # Until it sleeps: it waits for the command then, and isn't still about to start it.
+    while process.poll() is None and not ((tmp_path / "ready").exists() and ") S " in stat.read_text()):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
