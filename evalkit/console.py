@@ -21,6 +21,7 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
     A command returns None (0) or an exit code. Errors of the user's making are one line on stderr; a traceback
     appears only for a fault of ours, exit code 70.
     """
+    _open_what_is_closed()
     stdout = sys.stdout
     try:
         result = group.main(args=None if argv is None else list(argv), standalone_mode=False)
@@ -66,6 +67,21 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
             "this is a fault of evalkit; please report it with the lines above", int(ExitCode.FAULT)
         )
     sys.exit(code)
+
+
+def _open_what_is_closed() -> None:
+    """Started with `>&-` or `2>&-`: what would be said there goes nowhere.
+
+    Otherwise the next file that is opened has the number, and gets what a library or a child process prints.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w"))
 
 
 def _silence_stdout() -> None:
