@@ -50,7 +50,13 @@ def test_the_outcome_of_a_command_that_is_done_stands_though_nobody_reads_it(cod
 )
 def test_the_exit_code_stands_without_standard_output_or_error(closed: str, body: str, code: int) -> None:
     """A cron job or a supervisor may start a command without them."""
-    command = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, COMMAND.format(body=body, code=code)]
+    command = [
+        "sh",
+        "-c",
+        f'exec "$0" -c "$1" {closed}',
+        sys.executable,
+        COMMAND.format(body=body, code=code),
+    ]
     assert subprocess.run(command, timeout=60, capture_output=True).returncode == code
 
 
