@@ -38,6 +38,7 @@ from sandbox.engine.requests import EngineLoad, GenerationEnd, GenerationPiece, 
 from sandbox.engine.supervisor import EngineState
 from sandbox.engine.text_stream import StopMatcher
 from sandbox.errors import EngineUnavailableError, InvalidRequestError
+from sandbox.limits import MAX_BYTES_A_TOKEN
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +52,6 @@ _REASONS = {
     "max_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.CANCELLED,
 }
-# A token of any tokenizer is shorter on the average; a server that sends more than this doesn't keep to max_tokens.
-_MAX_BYTES_A_TOKEN = 64
 _CHECK_INTERVAL_S = 2.0
 
 
@@ -236,7 +235,7 @@ class RemoteEngine:
             reply.reason = _REASONS.get(chunk.finish_reason)
             if reply.reason is None:
                 raise BrokenStreamError(f"finish_reason {chunk.finish_reason}")
-        if reply.text_bytes > _MAX_BYTES_A_TOKEN * sampling.max_new_tokens:
+        if reply.text_bytes > MAX_BYTES_A_TOKEN * sampling.max_new_tokens:
             raise BrokenStreamError("it sends far more text than max_tokens allows")
 
     def _check_not_cut(self, cache_key: int, messages: Sequence[Message], usage: RemoteUsage | None) -> None:
