@@ -71,7 +71,7 @@ class SessionBusyError(SandboxError):
 
 
 class SessionEndedError(SandboxError):
-    """The session takes no more turns: handed over, closed, or at its maximum of turns."""
+    """The session takes no more turns: handed over, closed, or at its maximum of turns or of text."""
 
     default_reason = "SESSION_ENDED"
 

@@ -8,17 +8,19 @@ from sandbox.domain import Sampling
 from sandbox.errors import InvalidRequestError
 
 LOCALES = ("en", "zh")
+# A token of any tokenizer is shorter on the average.
+MAX_BYTES_A_TOKEN = 64
+# Of a turn on the wire: a token id, and everything but the ids and the texts.
+_ID_BYTES, _FRAME_BYTES = 5, 1024
 
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds of one server.
 
-    The largest transcript (max_session_turns times the largest turn) stays below max_message_bytes.
-
     Attributes:
         max_sessions: live sessions (open or handed over).
-        max_session_turns: finished turns of one session.
+        max_session_turns: finished turns of one session; fewer where their transcript would outgrow max_message_bytes.
         idle_ttl_s: a session untouched for so long is forgotten.
         max_context_tokens: prompt and reply together, the model's max_length; 0 for a served model that doesn't tell.
         max_turn_tokens: tokens generated in one turn.
@@ -53,6 +55,11 @@ class Limits:
     def default_turn_tokens(self) -> int:
         """What a caller gets who sets no max_new_tokens: half of the maximum, at most 256."""
         return max(1, min(256, self.max_turn_tokens // 2))
+
+    @property
+    def max_turn_bytes(self) -> int:
+        """What the largest turn takes in a transcript."""
+        return turn_bytes(self.max_user_bytes, MAX_BYTES_A_TOKEN * self.max_turn_tokens, self.max_turn_tokens)
 
     def check_id(self, field: str, value: str) -> str:
         """Check an identifier; empty is allowed here."""
@@ -114,3 +121,8 @@ class Limits:
         if size > limit:
             raise InvalidRequestError(f"{size} bytes; at most {limit} are allowed", field)
         return value
+
+
+def turn_bytes(user_bytes: int, reply_bytes: int, tokens: int) -> int:
+    """What a turn takes in a transcript on the wire, at most."""
+    return user_bytes + reply_bytes + _ID_BYTES * tokens + _FRAME_BYTES

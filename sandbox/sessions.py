@@ -21,7 +21,7 @@ from sandbox.errors import (
     SessionExistsError,
     UnknownSessionError,
 )
-from sandbox.limits import Limits
+from sandbox.limits import Limits, turn_bytes
 
 _serial = itertools.count(1)
 
@@ -56,6 +56,7 @@ class Session:
         last_intent: label of the turn before, None in the beginning or without a flow.
         last_reply_empty: the reply before held no text.
         turns: the transcript.
+        transcript_bytes: what it takes on the wire, at most.
     """
 
     session_id: str
@@ -74,6 +75,7 @@ class Session:
     last_intent: str | None = None
     last_reply_empty: bool = False
     turns: list[TranscriptTurn] = field(default_factory=list)
+    transcript_bytes: int = 0
     busy: bool = False
     _answered: dict[str, tuple[TurnInput, TurnReply]] = field(default_factory=dict)
 
@@ -106,6 +108,9 @@ class Session:
         """Add a finished turn to the transcript."""
         self.turns.append(TranscriptTurn(reply.turn_id, turn.user_text, reply))
         self._answered[reply.turn_id] = turn, reply
+        self.transcript_bytes += turn_bytes(
+            len(turn.user_text.encode()), len(reply.text.encode()), len(reply.token_ids)
+        )
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -213,7 +218,7 @@ class SessionStore:
         """Check that the session takes another turn.
 
         Raises:
-            SessionEndedError: handed over, closed, or at its maximum of turns.
+            SessionEndedError: handed over, closed, or at its maximum of turns or of text.
         """
         if session.state is SessionState.HANDED_OVER:
             raise SessionEndedError(
@@ -224,6 +229,11 @@ class SessionStore:
         if len(session.turns) >= self._limits.max_session_turns:
             raise SessionEndedError(
                 f"session {session.session_id!r} has reached {self._limits.max_session_turns} turns; open a new session"
+            )
+        if session.transcript_bytes + self._limits.max_turn_bytes > self._limits.max_message_bytes:
+            raise SessionEndedError(
+                f"session {session.session_id!r} holds {session.transcript_bytes >> 10} KiB of text and tokens, and GetSession"
+                " couldn't send another turn; open a new session"
             )
 
     def close(self, session: Session) -> None:

@@ -61,6 +61,9 @@ class TokenFile:
         """Read the file again; a broken one changes nothing and is told in the log, without its content."""
         mark = _mark_of(self._path)
         try:
+            # A pipe would hold up every call until somebody writes to it.
+            if self._path.exists() and not self._path.is_file():
+                raise InputError(f"--tokens-file: {self._path}: isn't a regular file")
             self._tenants = read_tokens(self._path)
         except InputError as error:
             log.error("tokens kept as they were: %s", error)

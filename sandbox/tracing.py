@@ -39,7 +39,8 @@ def tracing(endpoint: str | None, environment: Mapping[str, str] = os.environ) -
         environment: variables.
 
     Raises:
-        InputError: asked for by option, and it is no URL or the extra isn't installed.
+        InputError: asked for by option, and it is no URL or the extra isn't installed; OpenTelemetry can't use one of its
+            variables.
     """
     if endpoint is None and not any(environment.get(name) for name in _ENDPOINT_VARIABLES):
         return None
@@ -58,8 +59,13 @@ def tracing(endpoint: str | None, environment: Mapping[str, str] = os.environ) -
             log.warning("OTEL_EXPORTER_OTLP_* is set but OpenTelemetry isn't installed: no tracing")
             return None
         raise InputError("--otlp: OpenTelemetry isn't installed; install evalkit[tracing]") from None
-    provider = TracerProvider(resource=Resource.create({"service.name": "evalkit-sandbox"}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    try:
+        provider = TracerProvider(resource=Resource.create({"service.name": "evalkit-sandbox"}))
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    except Exception as error:  # its own kinds for some variables, ValueError for others
+        raise InputError(
+            f"OTEL_*: OpenTelemetry takes a variable of the environment amiss ({error}); correct or unset it"
+        ) from None
     return Tracing(make_interceptor(provider), lambda: _shut_down(provider))
 
 

@@ -5,6 +5,7 @@ httpx comes with the extra `endpoint`; it is imported when an endpoint is used, 
 
 import email.utils
 import json
+import math
 import os
 import ssl
 import time
@@ -29,6 +30,8 @@ REFUSALS = {
     405: "it doesn't take completions at this address",
 }
 _SHOWN = 200
+# Who asks for more than a day asks for it as well, and any number of digits may stand in a header.
+_LONGEST_WAIT_S = 86_400.0
 
 
 class EndpointHttp:
@@ -72,13 +75,14 @@ class EndpointHttp:
         """What an error answer says, wherever this server puts it; its content must have been read."""
         try:
             content = response.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             return self.line(response.text)
         return self.line(error_text(content)) if isinstance(content, dict) else self.line(response.text)
 
     def line(self, text: str) -> str:
         """A server's text as one short line."""
-        line = " ".join(text.split())
+        # JSON may hold half a character, which no message of ours could be sent with.
+        line = " ".join(text.encode(errors="replace").decode().split())
         # Servers have been seen to repeat the key in their messages.
         line = line.replace(self._key, "***") if self._key else line
         return f"{line[:_SHOWN]}…" if len(line) > _SHOWN else line or "no further word"
@@ -93,17 +97,17 @@ def error_text(content: "dict[str, object]") -> str:
 
 
 def retry_after_s(value: str | None) -> float | None:
-    """Seconds that a Retry-After header asks for, given as a number or a date."""
+    """Seconds that a Retry-After header asks for, given as a number or a date; at most a day."""
     if value is None:
         return None
     try:
-        return max(0.0, float(value))
+        seconds = float(value)
     except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except ValueError:
+            return None
+    return min(max(0.0, seconds), _LONGEST_WAIT_S) if math.isfinite(seconds) else None
 
 
 def _api_key(ref: "EndpointRef") -> str | None:

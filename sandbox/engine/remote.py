@@ -30,6 +30,7 @@ from sandbox.engine.remote_stream import (
     Chunk,
     RemoteUsage,
     StreamedError,
+    WholeCharacters,
     read_chunk,
     read_events,
 )
@@ -37,6 +38,7 @@ from sandbox.engine.requests import EngineLoad, GenerationEnd, GenerationPiece, 
 from sandbox.engine.supervisor import EngineState
 from sandbox.engine.text_stream import StopMatcher
 from sandbox.errors import EngineUnavailableError, InvalidRequestError
+from sandbox.limits import MAX_BYTES_A_TOKEN
 
 log = logging.getLogger(__name__)
 
@@ -50,17 +52,16 @@ _REASONS = {
     "max_tokens": FinishReason.LENGTH,
     "content_filter": FinishReason.CANCELLED,
 }
-# A token of any tokenizer is shorter on the average; a server that sends more than this doesn't keep to max_tokens.
-_MAX_BYTES_A_TOKEN = 64
 _CHECK_INTERVAL_S = 2.0
 
 
 @dataclass
 class _Reply:
-    """What has come of a reply so far."""
+    """What has come of a reply so far; `text_without_ids` says that the ids can't count its tokens."""
 
     events: int = 0
     ids: int = 0
+    text_without_ids: bool = False
     text_bytes: int = 0
     reason: FinishReason | None = None
     usage: RemoteUsage | None = None
@@ -190,6 +191,7 @@ class RemoteEngine:
         self, request: GenerationRequest, messages: Sequence[Message], dropped: int
     ) -> AsyncGenerator[GenerationPiece, None]:
         sampling, matcher, reply = request.sampling, StopMatcher(request.sampling.stop), _Reply()
+        characters = WholeCharacters()
         started_ns = time.perf_counter_ns()
         body = self._dialect.body(messages, sampling)
         try:
@@ -200,7 +202,7 @@ class RemoteEngine:
                     reply.events += 1
                     chunk = read_chunk(event)
                     self._take(reply, chunk, sampling)
-                    text, stopped = matcher.feed(chunk.text)
+                    text, stopped = matcher.feed(characters.push(chunk.text))
                     if stopped:
                         reply.reason = FinishReason.STOP_STRING
                     if text or chunk.token_ids:
@@ -208,6 +210,8 @@ class RemoteEngine:
                     # The stop strings are ours to find: leaving the stream ends the work of the server.
                     if stopped:
                         break
+                if reply.reason is not FinishReason.STOP_STRING:
+                    characters.finish()
         except (BrokenStreamError, StreamedError) as error:
             raise self._endpoint.broken(str(error)) from None
         if reply.reason is None:
@@ -224,13 +228,14 @@ class RemoteEngine:
         if reply.first_ns is None and (chunk.text or chunk.token_ids):
             reply.first_ns = time.perf_counter_ns()
         reply.ids += len(chunk.token_ids)
+        reply.text_without_ids |= bool(chunk.text) and not chunk.token_ids
         reply.text_bytes += len(chunk.text.encode(errors="replace"))
         reply.usage = chunk.usage or reply.usage
         if chunk.finish_reason is not None:
             reply.reason = _REASONS.get(chunk.finish_reason)
             if reply.reason is None:
                 raise BrokenStreamError(f"finish_reason {chunk.finish_reason}")
-        if reply.text_bytes > _MAX_BYTES_A_TOKEN * sampling.max_new_tokens:
+        if reply.text_bytes > MAX_BYTES_A_TOKEN * sampling.max_new_tokens:
             raise BrokenStreamError("it sends far more text than max_tokens allows")
 
     def _check_not_cut(self, cache_key: int, messages: Sequence[Message], usage: RemoteUsage | None) -> None:
@@ -266,6 +271,13 @@ def without_oldest_exchange(messages: Sequence[Message]) -> list[Message] | None
     return [*messages[:head], *messages[head + 2 :]]
 
 
+def _generated_tokens(reply: _Reply, usage: RemoteUsage) -> int | None:
+    if reply.ids and not reply.text_without_ids:
+        return reply.ids
+    # Text without a token: the last count is older than the text.
+    return None if reply.text_bytes and not usage.generated_tokens else usage.generated_tokens
+
+
 def _end(reply: _Reply, dropped: int, started_ns: int) -> GenerationEnd:
     ended_ns = time.perf_counter_ns()
     first_ns = reply.first_ns or ended_ns
@@ -278,6 +290,6 @@ def _end(reply: _Reply, dropped: int, started_ns: int) -> GenerationEnd:
         prefill_ns=first_ns - started_ns,
         decode_ns=ended_ns - first_ns,
         prompt_tokens=usage.prompt_tokens,
-        generated_tokens=reply.ids or usage.generated_tokens,
+        generated_tokens=_generated_tokens(reply, usage),
         dropped_turns=dropped,
     )

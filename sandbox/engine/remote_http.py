@@ -167,7 +167,7 @@ def _whole_message(response: "httpx.Response") -> str:
     """Message, code and type of an error answer."""
     try:
         content = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return response.text
     error = content.get("error", content) if isinstance(content, dict) else content
     kinds = [str(error.get(key) or "") for key in ("code", "type")] if isinstance(error, dict) else []

@@ -61,15 +61,19 @@ async def read_events(content: AsyncIterable[bytes]) -> AsyncGenerator[str, None
         BrokenStreamError: not an event stream.
     """
     data: list[str] = []
+    size = 0
     async for line in _lines(content):
         if not line:
             if data:
                 yield "\n".join(data)
-            data = []
+            data, size = [], 0
             continue
         name, _, value = line.partition(":")
         if name == "data":
             data.append(value.removeprefix(" "))
+            size += len(value)
+            if size > _MAX_EVENT_BYTES:
+                raise _too_long()
         elif name not in ("", "event", "id", "retry"):
             raise BrokenStreamError("a line of the stream is no server-sent event")
     if data:
@@ -83,9 +87,13 @@ async def _lines(content: AsyncIterable[bytes]) -> AsyncIterator[str]:
         for line in lines:
             yield _text(line)
         if len(held) > _MAX_EVENT_BYTES:
-            raise BrokenStreamError(f"an event of the stream is longer than {_MAX_EVENT_BYTES} bytes")
+            raise _too_long()
     if held:
         yield _text(held)
+
+
+def _too_long() -> BrokenStreamError:
+    return BrokenStreamError(f"an event of the stream is longer than {_MAX_EVENT_BYTES} bytes")
 
 
 def _text(line: bytes) -> str:
@@ -104,7 +112,7 @@ def read_chunk(data: str) -> Chunk:
     """
     try:
         content = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise BrokenStreamError("an event of the stream isn't JSON") from None
     if not isinstance(content, dict):
         raise BrokenStreamError("an event of the stream isn't a JSON object")
@@ -117,6 +125,8 @@ def read_chunk(data: str) -> Chunk:
     if not choices:
         return Chunk("", (), None, usage)
     choice = choices[0]
+    if isinstance(choice, dict) and choice.get("index") not in (0, None):
+        raise BrokenStreamError("a chunk is of another choice than the one that was asked for")
     delta = choice.get("delta") if isinstance(choice, dict) else None
     if not isinstance(delta, dict):
         raise BrokenStreamError("a choice of the stream has no delta")
@@ -127,6 +137,36 @@ def read_chunk(data: str) -> Chunk:
     if not isinstance(reason, str | None):
         raise BrokenStreamError("a finish_reason isn't text")
     return Chunk(text, _token_ids(choice.get("token_ids")), reason, usage)
+
+
+class WholeCharacters:
+    """Text of a reply whose chunks may part a character: JSON escapes one beyond U+FFFF as two halves."""
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def push(self, text: str) -> str:
+        """The text that is whole with this chunk's.
+
+        Raises:
+            BrokenStreamError: a half is without its other one.
+        """
+        text = self._half + text
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        try:
+            whole = text.removesuffix(self._half).encode("utf-16-le", "surrogatepass")
+            return whole.decode("utf-16-le")
+        except UnicodeDecodeError:
+            raise BrokenStreamError("the content of a delta holds half a character") from None
+
+    def finish(self) -> None:
+        """No more text comes.
+
+        Raises:
+            BrokenStreamError: it ends with a half.
+        """
+        if self._half:
+            raise BrokenStreamError("the text ends with half a character")
 
 
 def read_usage(usage: Any) -> RemoteUsage | None:

@@ -39,6 +39,27 @@ def test_the_outcome_of_a_command_that_is_done_stands_though_nobody_reads_it(cod
     assert (done.returncode, done.stderr) == (code, "")
 
 
+@pytest.mark.parametrize("closed", ["1>&-", "2>&-", "1>&- 2>&-"])
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("click.echo('verdict'); print('PASS'); sys.stderr.write('done')", 0),
+        ("raise click.UsageError('no such file')", 2),
+        ("import os; assert os.get_inheritable(1) and os.get_inheritable(2)", 3),
+    ],
+)
+def test_the_exit_code_stands_without_standard_output_or_error(closed: str, body: str, code: int) -> None:
+    """A cron job or a supervisor may start a command without them."""
+    command = [
+        "sh",
+        "-c",
+        f'exec "$0" -c "$1" {closed}',
+        sys.executable,
+        COMMAND.format(body=body, code=code),
+    ]
+    assert subprocess.run(command, timeout=60, capture_output=True).returncode == code
+
+
 def test_a_reader_that_goes_away_in_the_middle_makes_neither_pass_nor_fail() -> None:
     done = unread("click.echo('verdict')", 0)
     assert (done.returncode, done.stderr) == (4, "")

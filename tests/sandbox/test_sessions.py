@@ -2,7 +2,19 @@
 
 import pytest
 
-from sandbox.domain import SessionState
+from sandbox.converters import transcript_to_wire
+from sandbox.domain import (
+    FinishReason,
+    HandoverDecision,
+    IntentGuess,
+    Sampling,
+    SatisfactionGuess,
+    SessionState,
+    Timings,
+    TurnInput,
+    TurnReply,
+    Usage,
+)
 from sandbox.errors import (
     CapacityError,
     SessionBusyError,
@@ -20,11 +32,29 @@ class Bench:
     def __init__(self, **limits: float) -> None:
         self.now = 0.0
         self.released: list[int] = []
-        settings = Limits(max_context_tokens=64, **limits)  # type: ignore[arg-type]
+        settings = Limits(**{"max_context_tokens": 64, **limits})  # type: ignore[arg-type]
         self.store = SessionStore(settings, self.released.append, lambda: self.now)
 
     def open(self, session_id: str = "") -> Session:
         return self.store.open(session_id, "", "", "")
+
+
+def a_reply(asked: TurnInput, text: str, token_ids: tuple[int, ...]) -> TurnReply:
+    most = 2**62
+    return TurnReply(
+        asked.session_id,
+        asked.turn_id,
+        199,
+        text,
+        token_ids,
+        FinishReason.LENGTH,
+        IntentGuess("transfer_of_money_to_another_country", 0.9, False),
+        HandoverDecision(False, "", 0.1),
+        SatisfactionGuess(3.0, 0.5),
+        Usage(2**31, 2**31, 2**31, 199),
+        Timings(most, most, most, most, most, most, most, most),
+        SessionState.OPEN,
+    )
 
 
 def test_ids_are_given_or_made_and_never_shared() -> None:
@@ -115,6 +145,23 @@ def test_a_session_has_a_maximum_of_turns() -> None:
     bench = Bench(max_session_turns=0)
     with pytest.raises(SessionEndedError, match="0 turns"):
         bench.store.require_open(bench.open())
+
+
+@pytest.mark.parametrize(("ids", "size"), [(0, 65_536), (1024, 2), (1024, 65_536)])
+def test_a_transcript_can_always_be_sent(ids: int, size: int) -> None:
+    """GetSession of a longer one would fail for ever."""
+    bench = Bench(max_context_tokens=8192)
+    session = bench.open("s" * 128)
+    turns = 0
+    with pytest.raises(SessionEndedError, match="200 turns" if size < 9 else "of text and tokens"):
+        while True:
+            bench.store.require_open(session)
+            turns += 1
+            asked = TurnInput(session.session_id, f"{turns:0128}", "您" * 2730, Sampling(1024))
+            reply = a_reply(asked, text="x" * size, token_ids=(2**32 - 1,) * ids)
+            session.store(asked, reply)
+    assert transcript_to_wire(session, "d" * 64).ByteSize() <= 4 << 20
+    assert turns > 50
 
 
 def test_a_session_exists_for_its_owner_only() -> None:

@@ -58,6 +58,12 @@ def test_tracing_is_off_unless_asked_and_says_what_is_missing(monkeypatch: pytes
     setup = tracing(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"})
     assert setup is not None
     setup.close()
+    with monkeypatch.context() as broken, pytest.raises(InputError, match=r"OTEL_.*'soon'"):
+        broken.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "soon")
+        tracing("http://127.0.0.1:4317")
+    with monkeypatch.context() as broken, pytest.raises(InputError, match=r"OTEL_.*brotli"):
+        broken.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "brotli")
+        tracing("http://127.0.0.1:4317")
     monkeypatch.setitem(
         __import__("sys").modules, "opentelemetry.exporter.otlp.proto.grpc.trace_exporter", None
     )

@@ -127,6 +127,15 @@ CHUNK = {"choices": [{"index": 0, "delta": {"content": "x"}, "finish_reason": No
         (event({"choices": [{"delta": {}, "finish_reason": "abort"}]}), "finish_reason abort"),
         (event(CHUNK)[:-9], "isn't JSON"),
         (b"data: " + b"x" * (1 << 21), "longer than"),
+        ((b"data: " + b"x" * 1000 + b"\n") * 1100, "longer than"),
+        (b"data: " + b"[" * 100_000 + b"\n\n", "isn't JSON"),
+        (b'data: {"choices": [{"delta": {"content": "\\ud83d \\ude00"}}]}\n\n', "half a character"),
+        (
+            b'data: {"choices": [{"delta": {"content": "x\\ud83d"}, "finish_reason": "stop"}]}\n\n',
+            "half a character",
+        ),
+        (b'data: {"error": {"message": "no \\ud83d"}}\n\n', r"no \?"),
+        (event({"choices": [{"index": 1, "delta": {"content": "y"}}]}), "another choice"),
     ],
 )
 def test_a_broken_stream_is_unavailable(endpoint: ChatServer, tail: bytes, message: str) -> None:
@@ -143,6 +152,41 @@ def test_a_connection_that_breaks_in_the_middle_is_unavailable(endpoint: ChatSer
 
     with pytest.raises(EngineUnavailableError, match="broke off"):
         ask(endpoint, after_start=breaks)
+
+
+def test_a_character_whose_halves_come_in_two_chunks_is_whole(endpoint: ChatServer) -> None:
+    """JSON escapes a character beyond U+FFFF as two halves, and some servers part them."""
+    halves = [
+        b'{"choices": [{"delta": {"content": "%s"}, "finish_reason": %s}]}' % half
+        for half in (
+            (b"so \\ud83d", b"null"),
+            (b"", b"null"),
+            (b"\\ude00!", b'"stop"'),
+        )
+    ]
+
+    def parts() -> None:
+        endpoint.behaviour = Behaviour(tail=(0, b"".join(b"data: %s\n\n" % half for half in halves)))
+
+    assert ask(endpoint, after_start=parts).text == "so \U0001f600!"
+
+
+def test_tokens_are_not_counted_by_ids_that_came_for_a_part_of_the_text(endpoint: ChatServer) -> None:
+    chunks = [
+        {"choices": [{"delta": {"content": "my card"}, "token_ids": [5, "6"]}]},
+        {"choices": [{"delta": {"content": " is lost"}, "token_ids": [7, 8]}]},
+        {
+            "choices": [{"delta": {}, "finish_reason": "stop"}],
+            "usage": {"prompt_tokens": 9, "completion_tokens": 4},
+        },
+    ]
+
+    def some() -> None:
+        endpoint.behaviour = Behaviour(tail=(0, b"".join(map(event, chunks))))
+
+    assert ask(endpoint, after_start=some).end.generated_tokens == 4
+    del chunks[2]["usage"]  # what is left was told before the first token: 0
+    assert ask(endpoint, after_start=some).end.generated_tokens is None
 
 
 def test_an_empty_stream_says_so(endpoint: ChatServer) -> None:
@@ -186,7 +230,25 @@ def test_error_answers(endpoint: ChatServer, status: int, kind: type[Exception],
         ask(endpoint, after_start=fails)
 
 
-@pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), (None, 1.0)])
+@pytest.mark.parametrize(
+    "body", [b"[" * 100_000, b'{"error": {"message": "bad \\ud800"}}'], ids=["deep", "half a character"]
+)
+@pytest.mark.parametrize("status", [400, 500])
+def test_an_error_that_cannot_be_read_is_still_one_of_the_endpoint(
+    endpoint: ChatServer, status: int, body: bytes
+) -> None:
+    def fails() -> None:
+        endpoint.behaviour = Behaviour(intercept=lambda number, asked: (status, {}, body))
+
+    with pytest.raises((EngineUnavailableError, InvalidRequestError), match=f"HTTP {status}") as caught:
+        ask(endpoint, after_start=fails)
+    assert str(caught.value).encode()
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("7", 7.0), (None, 1.0), ("inf", 1.0), ("nan", 1.0), ("-5", 0.0), ("9" * 30, 86_400.0)],
+)
 def test_too_many_requests_keep_the_time_to_wait(
     endpoint: ChatServer, header: str | None, seconds: float
 ) -> None:

@@ -1,6 +1,7 @@
 """The tokens file: its lines, its errors without secrets, its reload."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,16 @@ def test_a_reload_takes_the_new_tokens_and_a_broken_file_changes_nothing(
     assert tokens.tenant_of(header("Bearer new")) == "bank-a"
     assert "tokens kept as they were" in caplog.text
     assert SECRET not in caplog.text
+
+
+def test_a_file_that_became_a_pipe_does_not_hold_up_the_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(f"bank-a:{SECRET}")
+    tokens = TokenFile(file)
+    file.unlink()
+    os.mkfifo(file)
+    tokens.reload()
+    assert tokens.tenant_of(header(f"Bearer {SECRET}")) == "bank-a"
+    assert "tokens kept as they were" in caplog.text and "regular file" in caplog.text
