@@ -30,7 +30,7 @@ class KeepBest:
     def __post_init__(self) -> None:
         """Raises InputError where no metric has the name, or `save` can't be called."""
         self._sign = _sign(self.metric)
-        function("save", self.save, "a function of the step")
+        function("save", self.save, "a function of the step", inputs=1)
         if self.best is not None:
             step, value = instance("best", self.best, tuple, "(step, value)")
             self.best = (whole("best: step", step, least=0), _finite("best: value", value))
