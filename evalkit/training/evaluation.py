@@ -224,6 +224,10 @@ def _items(texts: str | Path | Sequence[TextItem]) -> tuple[TextItem, ...]:
         instance(f"texts: {place}", item, TextItem, what)
         if not all(isinstance(part, str) for part in (item.sample_id, item.text, item.cluster)):
             raise InputError(f"texts: {place}: id, text and cluster are texts (got {shown(item)})")
+        if not isinstance(item.tags, tuple) or not all(isinstance(tag, str) and tag for tag in item.tags):
+            raise InputError(
+                f"texts: {place}: tags: a tuple of non-empty texts is needed (got {shown(item.tags)})"
+            )
         if item.sample_id in ids:
             raise InputError(f"texts: {place}: the id {item.sample_id!r} is repeated; give each text its own")
         ids.add(item.sample_id)

@@ -64,6 +64,8 @@ def nothing(_):
         ({"texts": None}, "texts: a list of TextItem"),
         ({"texts": ["a text"]}, r"texts: 0: TextItem.*got 'a text'"),
         ({"texts": [TextItem(1, "a text", "c")]}, "texts: 0: id, text and cluster are texts"),
+        ({"texts": [TextItem("a", "a text", "c", "cards")]}, "texts: 0: tags: a tuple of .*got 'cards'"),
+        ({"texts": [TextItem("a", "a text", "c", ("x", 3))]}, "texts: 0: tags: a tuple of non-empty texts"),
         ({"texts": [*texts(2), *texts(1)]}, "texts: 2: the id 't000' is repeated"),
         ({"texts": "gone.jsonl"}, r"gone\.jsonl"),
         ({"tokenizer": None}, "tokenizer: the path"),
