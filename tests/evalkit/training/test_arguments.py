@@ -154,6 +154,8 @@ def test_a_callback(check, net, settings, message):
         (lambda: KeepBest("perplexity/token", lambda step, name: 0), "save: .*missing .*'name'"),
         (lambda: KeepBest(None, nothing), "metric: a metric's name"),
         (lambda: KeepBest("perplexity/token", nothing, best=3.0), "best: "),
+        (lambda: KeepBest("perplexity/token", nothing, best=(1,)), r"best: \(step, value\) is needed"),
+        (lambda: KeepBest("perplexity/token", nothing, best=(1, "x")), "best: value: a finite number"),
         (lambda: EarlyStop("perplexity/token", patience=0), "patience: a whole number from 1 on"),
         (lambda: EarlyStop("perplexity/token", patience=2.5), "patience: a whole number"),
         (lambda: EarlyStop("perplexity/token", best=math.nan), "best: a finite number"),
