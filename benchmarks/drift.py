@@ -31,17 +31,29 @@ from benchmarks.drift_data import (
     courtesy,
     digest,
     load_pool,
+    topic_words,
 )
 from evalkit.bundle import load_bundle
 from evalkit.metrics.context import MetricContext, ResampleSetup
 from evalkit.metrics.estimators import FloatArray, NamedEstimator
 from evalkit.metrics.resampled import text_by_text, weighted
-from evalkit.resampling.features import Feature, entity_density, feature_matrix, from_function, token_length
+from evalkit.resampling.features import (
+    Feature,
+    entity_density,
+    feature_matrix,
+    from_function,
+    number_density,
+    term_density,
+    token_length,
+)
 from evalkit.resampling.reweighting import ReweightingSettings
 from evalkit.resampling.setup import ValidationSide
 
 SHARES = tuple(round(0.1 * step, 1) for step in range(1, 10))
+BUILT_IN = "length, numbers and terms"
 WITH_OWN = "length, entities, courtesy and business words"
+# More bins for few features: the outermost ones are narrower.
+FINE = ReweightingSettings(bins=10)
 VALIDATION_TEXTS, WINDOW_TEXTS = 3000, 4000
 METRICS = (F1.name, "perplexity/token", "perplexity/head", "perplexity/middle", "perplexity/long_tail")
 _DETAILS = ("effective_sample_size", "uncovered_mass", "joint_before", "joint_after")
@@ -241,22 +253,20 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     given = parser.parse_args()
     pool = load_pool(given.dialogues, given.work)
-    settings = replace(ReweightingSettings(), method=given.method)
     bundle = load_bundle(pool.bundle)
-    built_in = (token_length(bundle.tokenizer, bundle.manifest.tokenizer.sha256), entity_density(TERMS))
-    sets = {
-        "length and entities": built_in,
-        WITH_OWN: (
-            *built_in,
-            from_function("courtesy", courtesy),
-            from_function("business", business),
-        ),
+    length = token_length(bundle.tokenizer, bundle.manifest.tokenizer.sha256)
+    entities, default = entity_density(TERMS), ReweightingSettings()
+    own = (from_function("courtesy", courtesy), from_function("business", business))
+    sets: dict[str, tuple[tuple[Feature, ...], ReweightingSettings]] = {
+        "length and entities": ((length, entities), default),
+        BUILT_IN: ((length, number_density(), term_density(topic_words(given.dialogues))), FINE),
+        WITH_OWN: ((length, entities, *own), default),
     }
     seeds = range(given.first_seed, given.first_seed + given.seeds)
-    runs = {
-        name: {stream: [tracking.run(stream, seed) for seed in seeds] for stream in STREAMS}
-        for name, tracking in ((name, Tracking(pool, features, settings)) for name, features in sets.items())
-    }
+    runs = {}
+    for name, (features, settings) in sets.items():
+        tracking = Tracking(pool, features, replace(settings, method=given.method))
+        runs[name] = {stream: [tracking.run(stream, seed) for seed in seeds] for stream in STREAMS}
     result = {
         "texts_sha256": digest(pool),
         "texts": len(pool.items),
@@ -273,7 +283,7 @@ def main() -> None:
     if given.out is not None:
         given.out.write_text(json.dumps({**result, "runs": runs}) + "\n")
     if given.plot is not None:
-        plot(runs[WITH_OWN], given.plot)
+        plot(runs[BUILT_IN], given.plot)
 
 
 if __name__ == "__main__":

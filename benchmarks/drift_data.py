@@ -43,6 +43,10 @@ TRAINER: dict[str, Any] = {
 }
 # Terms of the glossary, which count as entities beside numbers, dates, amounts and ids.
 TERMS = ("checking account", "savings account", "checking", "savings")
+# Words of the topics' names that say nothing of a topic.
+_FUNCTION_WORDS = frozenset(
+    ["about", "after", "and", "by", "for", "into", "my", "not", "of", "on", "or", "to", "up", "via", "why"]
+)
 _COURTESY = frozenset(
     [
         "yes",
@@ -121,6 +125,15 @@ _BUSINESS = frozenset(
         "virtual",
     ]
 )
+
+
+def topic_words(dialogues: Path) -> list[str]:
+    """A bank's glossary as it may lie about: the words of the names of banking77's 77 topics, e.g. of `pending_top_up`.
+
+    Only the list of names is read, not which text has which.
+    """
+    names = json.loads((dialogues / "banking77" / "categories.json").read_text(encoding="utf-8"))
+    return sorted({word for name in names for word in re.findall("[a-z]+", name.lower())} - _FUNCTION_WORDS)
 
 
 def courtesy(text: str) -> float:

@@ -8,6 +8,7 @@ validation. Times are those inside the hook, in the same process and training, s
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -106,7 +107,14 @@ def run(steps: int, hidden: int) -> dict[str, Any]:
     from benchmarks.network import CausalNetwork, LossCell
     from evalkit.metrics.evaluate import evaluate
     from evalkit.resampling.features import entity_density, token_length
-    from evalkit.training import EvalCallback, EveryNSteps, OnLossScaleDrop, OnLossSpike, validation
+    from evalkit.training import (
+        EvalCallback,
+        EveryNSteps,
+        JsonlSink,
+        OnLossScaleDrop,
+        OnLossSpike,
+        validation,
+    )
     from trainer.data.tokenizer import train_tokenizer
 
     ms.set_context(mode=ms.GRAPH_MODE)
@@ -132,7 +140,7 @@ def run(steps: int, hidden: int) -> dict[str, Any]:
     )
     # The third sees the loss of every step: what a user may have running idly.
     triggers: list[Trigger] = [EveryNSteps(CADENCE), OnLossScaleDrop(), OnLossSpike()]
-    callback = EvalCallback(network, check, [], triggers=triggers, drift=drift)
+    callback = EvalCallback(network, check, [JsonlSink(os.devnull)], triggers=triggers, drift=drift)
 
     class Steps(Callback):  # type: ignore[misc]
         """Time of each step, without the hooks of other callbacks."""

@@ -1,5 +1,6 @@
 """Arguments of the user, checked where they are given: one clear line instead of an error deep in a training."""
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import UnionType
@@ -56,14 +57,26 @@ def instance(name: str, value: Any, kind: type[Any] | UnionType, what: str) -> A
     return value
 
 
-def function(name: str, value: Any, what: str) -> None:
+def function(name: str, value: Any, what: str, inputs: int | None = None) -> None:
     """Something that can be called.
 
+    Args:
+        inputs: how many values it is called with, by position; None: not known here. What doesn't tell its parameters
+            (some written in C) is taken as it is.
+
     Raises:
-        InputError: it can't.
+        InputError: it can't, or not with so many.
     """
     if not callable(value):
         raise InputError(f"{name}: {what} is needed (got {shown(value)})")
+    if inputs is None:
+        return
+    try:
+        inspect.signature(value).bind(*range(inputs))
+    except TypeError as error:
+        raise InputError(f"{name}: {what} is needed (called with {inputs}: {error})") from None
+    except ValueError:
+        return
 
 
 def several(name: str, value: Any, what: str) -> tuple[Any, ...]:

@@ -112,7 +112,8 @@ def train(
             train_step = build_step(config, spec, processes.rank)
             validation = Validation(config.evaluation, config.steps, data, train_step)
             saver = Saver(config, data, train_step, validation, out)
-            watcher = scenario_callback(config, folder, out, data, train_step, processes)
+            sink = LogSink()
+            watcher = scenario_callback(config, folder, out, data, train_step, processes, sink)
             if watcher is not None:
                 used.append(watcher)
             events = TrainingEvents(used, processes.data_config(config), data, train_step)
@@ -122,8 +123,7 @@ def train(
                 found = find_checkpoint(out, config, data, saver.files.tokenizer.sha256) if resume else None
                 counters = run.begin(found, out, resume=resume)
                 with run.logs(out, counters.step, scenario=watcher is not None) as logs:
-                    if watcher is not None and logs.scenario is not None:
-                        watcher.sinks = (LogSink(logs.scenario),)
+                    sink.lines = logs.scenario
                     run.run(counters, logs)
     except KeyboardInterrupt:
         raise IncompleteError(f"interrupted; {kept_checkpoint(out)}") from None

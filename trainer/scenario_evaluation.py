@@ -22,21 +22,31 @@ from trainer.step import TrainStep
 
 
 class LogSink:
-    """Writes records into a log of the run, which a resumed run cuts back to its checkpoint."""
+    """Writes records into a log of the run, which a resumed run cuts back to its checkpoint.
 
-    def __init__(self, lines: JsonLines) -> None:
-        self._lines = lines
+    Attributes:
+        lines: the log, which is opened after the callback was made.
+    """
+
+    lines: JsonLines | None = None
 
     def write(self, record: EvaluationRecord) -> None:
         """See `evalkit.training.Sink`."""
-        self._lines.write(record.to_dict())
+        assert self.lines is not None  # the training has begun
+        self.lines.write(record.to_dict())
 
     def close(self) -> None:
         """The run closes its logs itself."""
 
 
 def scenario_callback(
-    config: TrainConfig, folder: Path, out: Path, data: TrainingData, step: TrainStep, processes: Processes
+    config: TrainConfig,
+    folder: Path,
+    out: Path,
+    data: TrainingData,
+    step: TrainStep,
+    processes: Processes,
+    sink: LogSink,
 ) -> EvalCallback | None:
     """The callback that measures `evaluation.scenario`; None where the configuration names none.
 
@@ -44,6 +54,7 @@ def scenario_callback(
         config: the configuration; folder: its own, where the scenario's path starts.
         out: the run folder, seen by all processes.
         data, step, processes: of the run.
+        sink: takes the records.
 
     Raises:
         InputError: the scenario is broken or has no texts.
@@ -64,7 +75,7 @@ def scenario_callback(
     return EvalCallback(
         step.network,
         validation_of_scenario(folder / plan.scenario, model),
-        (),
+        [sink],
         triggers=triggers,
         ranks=Ranks.of_mindspore(out / ".ranks") if processes.count > 1 else None,
     )

@@ -63,7 +63,7 @@ class CheckpointBackend:
         self.max_length = max_length
         self._network = network
         self.precision = _precision(network)
-        self._inputs = _count_inputs(network, logits)
+        self._inputs = count_inputs(network, logits)
         self._logits = logits
         self.vocab_size = self._logits_width(vocab_size)
         with mindspore_session():
@@ -193,17 +193,27 @@ def _texts(segments: IntArray) -> list[tuple[int, int, int]]:
     return found
 
 
-def _count_inputs(network: "nn.Cell", logits: LogitsFunction | None) -> int:
-    """1 or 3: how many tensors the network, or the function in front of it, takes."""
-    called = network.construct if logits is None else logits
+def count_inputs(network: "nn.Cell", logits: LogitsFunction | None) -> int:
+    """1 or 3: how many tensors the network, or the function in front of it, takes.
+
+    Raises:
+        InputError: another number, or one that can't be known.
+    """
+    what = type(network).__name__ if logits is None else "the function logits"
+    try:
+        signature = inspect.signature(network.construct if logits is None else logits)
+    except (TypeError, ValueError):
+        raise InputError(f"{what} doesn't tell its parameters; {_HOW}") from None
     required = [
-        parameter
-        for parameter in inspect.signature(called).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        parameter for parameter in signature.parameters.values() if parameter.default is parameter.empty
     ]
-    count = len(required) - (0 if logits is None else 1)
+    positional = [one for one in required if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    keywords = [one.name for one in required if one.kind is one.KEYWORD_ONLY]
+    if keywords:
+        raise InputError(f"{what} needs {keywords[0]} by name, which nobody gives; {_HOW}")
+    if logits is not None and not positional:
+        raise InputError(f"{what} takes no network and no token ids; {_HOW}")
+    count = len(positional) - (0 if logits is None else 1)
     if count not in (1, _PACKED):
-        what = type(network).__name__ if logits is None else "the function logits"
         raise InputError(f"{what} takes {count} inputs, so it isn't known how to get logits from it; {_HOW}")
     return count

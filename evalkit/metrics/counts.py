@@ -1,9 +1,11 @@
 """Training frequencies, pinned once for both models of a comparison."""
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -64,7 +66,7 @@ def counts_from_file(path: Path) -> Counts:
     """Frequencies from a `.npz` file: `counts` by token id, and optionally `words` with their `word_counts`.
 
     Raises:
-        InputError: missing or not such a file.
+        InputError: missing, damaged or not such a file; or its numbers are no counts.
     """
     if not path.is_file():
         raise InputError(
@@ -72,14 +74,24 @@ def counts_from_file(path: Path) -> Counts:
         )
     try:
         with np.load(path, allow_pickle=False) as archive:
-            tokens = archive["counts"].astype(np.int64)
-            words = None
+            tokens, words = _whole(archive["counts"], "counts"), None
             if "words" in archive:
-                pairs = zip(archive["words"].tolist(), archive["word_counts"].tolist(), strict=True)
-                words = {str(word): int(count) for word, count in pairs}
-    except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
+                names = [str(word) for word in archive["words"].tolist()]
+                if len(set(names)) < len(names):
+                    raise ValueError("words: one is there twice")
+                numbers = _whole(archive["word_counts"], "word_counts").tolist()
+                words = dict(zip(names, numbers, strict=True))
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: not a file of counts ({error}); write it with numpy.savez") from None
     return Counts(path.name, sha256_file(path), tokens, None, words)
+
+
+def _whole(values: npt.NDArray[Any], name: str) -> npt.NDArray[np.int64]:
+    """Counts as integers; numbers that are none would put tokens into a wrong class."""
+    fits = values.ndim == 1 and values.dtype.kind in "iuf" and np.array_equal(values, np.floor(values))
+    if not fits or (values < 0).any() or not 0 < values.sum(dtype=np.float64) < np.iinfo(np.int64).max:
+        raise ValueError(f"{name}: a row of whole numbers from 0 on is needed, not all of them 0")
+    return values.astype(np.int64)
 
 
 def frequency_bands(counts: npt.NDArray[np.int64], frequency: "Frequency") -> npt.NDArray[np.int64]:

@@ -2,9 +2,10 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,8 @@ _ENTITY = re.compile(
 )
 
 TOKEN_LENGTH, ENTITY_DENSITY = "token_length", "entity_density"
+NUMBER_DENSITY, TERM_DENSITY = "number_density", "term_density"
+BUILT_IN = (TOKEN_LENGTH, ENTITY_DENSITY, NUMBER_DENSITY, TERM_DENSITY)
 
 
 @dataclass(frozen=True)
@@ -85,15 +88,43 @@ def entity_density(terms: Sequence[str] | None = None) -> Feature:
     Raises:
         InputError: `terms` isn't a list of texts.
     """
-    for term in several("entity_density: terms", () if terms is None else terms, "texts"):
-        instance("entity_density: terms", term, str, "a list of texts")
-    glossary = Glossary(terms) if terms else None
+    known = _terms(ENTITY_DENSITY, () if terms is None else terms)
+    glossary = Glossary(known) if known else None
+    identity = {ENTITY_DENSITY: 1, "terms": sorted(known)}
+    return _density(ENTITY_DENSITY, lambda text: _entities(text, glossary), identity)
+
+
+def number_density() -> Feature:
+    """Numbers, dates, amounts and account-like ids per 100 characters: `entity_density` without a glossary's terms."""
+    return _density(NUMBER_DENSITY, lambda text: _entities(text, None), {NUMBER_DENSITY: 1})
+
+
+def term_density(terms: Sequence[str]) -> Feature:
+    """Terms of a glossary per 100 characters, apart from all other entities.
+
+    Raises:
+        InputError: `terms` isn't a list of texts, or is empty.
+    """
+    known = _terms(TERM_DENSITY, terms)
+    if not known:
+        raise InputError(f"{TERM_DENSITY}: at least one term is needed")
+    glossary = Glossary(known)
+    identity = {TERM_DENSITY: 1, "terms": sorted(known)}
+    return _density(TERM_DENSITY, lambda text: len(glossary.spans(text)), identity)
+
+
+def _terms(name: str, terms: Sequence[str]) -> tuple[str, ...]:
+    found = several(f"{name}: terms", terms, "texts")
+    return tuple(instance(f"{name}: terms", term, str, "a list of texts") for term in found)
+
+
+def _density(name: str, count: Callable[[str], int], identity: Mapping[str, Any]) -> Feature:
+    """What `count` finds in a text, per 100 characters."""
 
     def measure(texts: Sequence[str]) -> list[float]:
-        return [100 * _entities(text, glossary) / len(text) if text else 0.0 for text in texts]
+        return [100 * count(text) / len(text) if text else 0.0 for text in texts]
 
-    identity = {ENTITY_DENSITY: 1, "terms": sorted(terms or ())}
-    return Feature(ENTITY_DENSITY, measure, sha256_json(identity))
+    return Feature(name, measure, sha256_json(identity))
 
 
 def own_feature(reference: str, modules: Path | None) -> Feature:
@@ -120,7 +151,10 @@ def from_function(name: str, function: Callable[[str], float], identity: str | N
         InputError: `function` can't be called, or the name is no text.
     """
     check_function(
-        f"feature {instance('feature: name', name, str, 'a text')}", function, "a function of a text"
+        f"feature {instance('feature: name', name, str, 'a text')}",
+        function,
+        "a function of a text",
+        inputs=1,
     )
 
     def measure(texts: Sequence[str]) -> list[float]:

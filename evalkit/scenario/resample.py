@@ -8,11 +8,16 @@ from typing import Any
 from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
 from evalkit.resampling.features import (
+    BUILT_IN,
     ENTITY_DENSITY,
+    NUMBER_DENSITY,
+    TERM_DENSITY,
     TOKEN_LENGTH,
     Feature,
     entity_density,
+    number_density,
     own_feature,
+    term_density,
     token_length,
 )
 from evalkit.scenario.schema import Scenario
@@ -49,7 +54,7 @@ class LoadedResample:
             terms: of the scenario's glossary, which count as entities.
 
         Raises:
-            InputError: token_length without a tokenizer.
+            InputError: token_length without a tokenizer, or term_density without terms.
         """
         found = []
         for name in self.names:
@@ -59,6 +64,10 @@ class LoadedResample:
                 found.append(token_length(tokenizer, tokenizer_sha256))
             elif name == ENTITY_DENSITY:
                 found.append(entity_density(terms))
+            elif name == NUMBER_DENSITY:
+                found.append(number_density())
+            elif name == TERM_DENSITY:
+                found.append(term_density(terms or ()))
             else:
                 found.append(self.own[name])
         return tuple(found)
@@ -82,10 +91,15 @@ def read_resample(
     spec, at = scenario.text.resample, ("text", "resample")
     own = {}
     for index, name in enumerate(spec.features):
-        if name in (TOKEN_LENGTH, ENTITY_DENSITY):
+        if name == TERM_DENSITY and scenario.text.classes.domain is None:
+            raise source.error(
+                (*at, "features", index),
+                f"{name!r}: there is no glossary; give text.classes.domain.glossary",
+            )
+        if name in BUILT_IN:
             continue
         if ":" not in name:
-            message = f"{name!r}: unknown; choose from {TOKEN_LENGTH}, {ENTITY_DENSITY}, and module:function of your own"
+            message = f"{name!r}: unknown; choose from {', '.join(BUILT_IN)}, and module:function of your own"
             raise source.error((*at, "features", index), message)
         try:
             own[name] = own_feature(name, modules)

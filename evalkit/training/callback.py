@@ -9,7 +9,7 @@ from typing import Any, Literal
 from mindspore import nn
 from mindspore.train import Callback
 
-from evalkit.backends.checkpoint import CheckpointBackend, LogitsFunction
+from evalkit.backends.checkpoint import CheckpointBackend, LogitsFunction, count_inputs
 from evalkit.checks import function, has, instance, several
 from evalkit.console import say
 from evalkit.errors import InputError
@@ -66,7 +66,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         Args:
             network: whose logits are measured, inside or outside the training network.
             validation: the texts and how they are measured.
-            sinks: take the records.
+            sinks: take the records; at least one.
             triggers: None: every 500 steps, on a drop of the loss scale, and at the end.
             logits: how to call the network; see `CheckpointBackend`.
             metrics: names to keep in the records; None: all.
@@ -90,8 +90,8 @@ class EvalCallback(Callback):  # type: ignore[misc]
         instance("validation", validation, Validation, "what evalkit.training.validation(...) gives")
         if logits is not None:
             function("logits", logits, "a function of network and token ids")
-        for place, sink in enumerate(several("sinks", sinks, "sinks")):
-            has(f"sinks: {place}", sink, ("write", "close"), "a sink")
+        count_inputs(network, logits)
+        found = _checked(sinks)
         for name, value, kind in (("ranks", ranks, Ranks), ("drift", drift, Drift)):
             if value is not None:
                 instance(name, value, kind, f"evalkit.training.{kind.__name__}(...)")
@@ -101,7 +101,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         self._metrics = None if metrics is None else names.chosen("metrics", metrics)
         self._decisions = Decisions(keep_best, early_stop, names)
         self._validation, self._ranks, self._logits = validation, ranks, logits
-        self.sinks = tuple(sinks) if ranks is None or ranks.rank == 0 else ()
+        self._sinks = found if ranks is None or ranks.rank == 0 else ()
         default = (EveryNSteps(), OnLossScaleDrop(), AtEnd())
         self._panel = TriggerPanel(default if triggers is None else triggers, cooldown)
         self._shared = ranks if ranks is not None and ranks.size > 1 else None
@@ -120,7 +120,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
         """Look at the training; the network is called once on two tokens.
 
         Raises:
-            InputError: the network doesn't give logits, a feature fails, or the loss scaler holds no scale; with what to do.
+            InputError: the network doesn't give logits, or a feature fails; with what to do.
         """
         arguments = run_context.original_args()
         if self._backend is None:
@@ -177,8 +177,13 @@ class EvalCallback(Callback):  # type: ignore[misc]
             self._evaluate(run_context, event, AtEnd.name, "end of the training")
         for warning in (*self._pending, *self._decisions.never_made()):
             say(f"evalkit: {warning}")
+        if self._stepped and not self.records:
+            say(
+                f"evalkit: nothing was measured: no trigger asked for an evaluation in {self._step} steps; "
+                "give AtEnd() or EveryNSteps of fewer steps"
+            )
         with untouched(self._network):
-            for sink in self.sinks:
+            for sink in self._sinks:
                 try:
                     sink.close()
                 except Exception as error:  # a sink may be the user's
@@ -306,7 +311,7 @@ class EvalCallback(Callback):  # type: ignore[misc]
 
     def _write(self, record: EvaluationRecord) -> bool:
         """Give a record to every sink; whether one failed. What failed stands in this record here, in the next one there."""
-        for sink in self.sinks:
+        for sink in self._sinks:
             try:
                 sink.write(record)
             except Exception as error:  # a sink may be the user's, or its server away
@@ -315,6 +320,19 @@ class EvalCallback(Callback):  # type: ignore[misc]
                 self._pending.append(problem)
         self.records.append(replace(record, problems=(*record.problems, *self._pending)))
         return bool(self._pending)
+
+
+def _checked(sinks: Any) -> tuple[Sink, ...]:
+    found = several("sinks", sinks, "sinks")
+    if not found:
+        raise InputError(
+            'sinks: there is none, so no record would be kept; give JsonlSink("evaluations.jsonl")'
+        )
+    for place, sink in enumerate(found):
+        has(f"sinks: {place}", sink, ("write", "close"), "a sink")
+        function(f"sinks: {place}: write", sink.write, "a method that takes a record", inputs=1)
+        function(f"sinks: {place}: close", sink.close, "a method without arguments", inputs=0)
+    return found
 
 
 def _sink_problem(sink: Sink, error: Exception) -> str:

@@ -1,6 +1,7 @@
 """What follows from a measurement: keeping the best, stopping early, and saying where neither can be decided."""
 
 from evalkit.checks import instance
+from evalkit.console import say
 from evalkit.errors import InputError
 from evalkit.training.evaluation import Measurement
 from evalkit.training.names import MeasuredNames
@@ -60,8 +61,11 @@ class Decisions:
         for role, rule in self._asked.items():
             reason = undecidable(measurement.find(rule.metric))
             if reason is not None:
+                problem = f"{role}: nothing is decided by {rule.metric}: {reason}"
+                if not self._undecided[role]:
+                    say(f"evalkit: after step {step}: {problem}")
                 self._undecided[role].append(reason)
-                problems.append(f"{role}: nothing is decided by {rule.metric}: {reason}")
+                problems.append(problem)
         keep_best, early_stop = self._keep_best, self._early_stop
         if keep_best is not None:
             try:

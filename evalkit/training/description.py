@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from evalkit.backends.base import Backend
 from evalkit.canonical import sha256_file, sha256_json, sha256_text
 from evalkit.errors import InputError
-from evalkit.files import write_json_atomic
+from evalkit.files import refuse_named_pipe, write_json_atomic
 from evalkit.runs.evidence_io import read_evidence
 from evalkit.runs.folder import RunFolder
 from evalkit.runs.json_fields import Reader
@@ -85,6 +85,7 @@ def read_description(path: Path | str) -> EvaluationDescription:
     path = Path(path)
     if path.is_dir():
         return _of_run(path)
+    refuse_named_pipe(path)
     try:
         stored = orjson.loads(path.read_bytes())
     except OSError as error:
@@ -136,10 +137,11 @@ def describe(
     """
     ids = None if counted is None else Counter(counted)
     planned = None if validation is None else {item.sample_id for item in validation.items}
-    tokenizer = None if tokenizer_file is None else sha256_file(tokenizer_file)
-    signature = None
+    tokenizer = signature = None
     if validation is not None:
-        signature = validation.context.signatures["text"]
+        tokenizer, signature = validation.tokenizer_sha256, validation.context.signatures["text"]
+    if tokenizer_file is not None:
+        tokenizer = sha256_file(tokenizer_file)
     return EvaluationDescription(
         source=name,
         seed=seed,
@@ -246,7 +248,11 @@ def _of_run(path: Path) -> EvaluationDescription:
     folder = RunFolder(path)
     plan = read_plan(folder)
     evidence = read_evidence(folder, "candidate")
-    ids = Counter(f"{sample.kind}/{sample.sample_id}" for sample in evidence.samples)
+    # Texts by their id alone, as `describe` has them; a decision or a turn may share a text's id.
+    ids = Counter(
+        sample.sample_id if sample.kind == "text" else f"{sample.kind}/{sample.sample_id}"
+        for sample in evidence.samples
+    )
     where = str(folder.plan)
     settings = Reader(plan, where)
     model = Reader(settings.mapping("candidate"), f"{where}: candidate")

@@ -72,8 +72,10 @@ class Ranks:
         """The ranks of a training that `msrun` started, after `mindspore.communication.init()`.
 
         Raises:
-            InputError: communication isn't up.
+            InputError: communication isn't up, or `folder` is no path of a folder.
         """
+        if Path(instance("folder", folder, str | Path, "the path of a folder")).is_file():
+            raise InputError(f"folder: {folder}: a folder is needed, this is a file")
         import numpy as np
         from mindspore import Tensor, communication, ops
 

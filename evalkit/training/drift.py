@@ -55,12 +55,12 @@ class Drift:
         Raises:
             InputError: an argument is of the wrong kind, there is no feature, or the window is empty.
         """
-        function("drift: batch_texts", batch_texts, "a function of the callback's fields")
+        function("drift: batch_texts", batch_texts, "a function of the callback's fields", inputs=1)
         self._batch_texts, self._features = batch_texts, several("drift: features", features, "features")
         if not self._features:
             raise InputError("drift: at least one feature is needed")
         for feature in self._features:
-            what = "token_length(...), entity_density(...) or from_function(name, function)"
+            what = "a feature of evalkit.resampling.features, e.g. token_length(...) or from_function(name, function),"
             instance("drift: features", feature, Feature, what)
         names = [feature.name for feature in self._features]
         if len(set(names)) < len(names):

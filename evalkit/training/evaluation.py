@@ -13,6 +13,7 @@ from evalkit.bundle import Bundle, load_bundle
 from evalkit.canonical import sha256_file
 from evalkit.checks import instance, number, several, shown, whole
 from evalkit.errors import InputError
+from evalkit.files import refuse_named_pipe
 from evalkit.metrics.context import MetricContext, ResampleSetup
 from evalkit.metrics.counts import Counts, counts_from_bundle, counts_from_file
 from evalkit.metrics.evaluate import evaluate
@@ -60,7 +61,7 @@ class Measurement:
 class Validation:
     """The texts and how they are measured; equal for offline and in-training evaluation, signatures included.
 
-    `perturbed` holds the texts under each perturbation (see `with_robustness`).
+    `perturbed` holds the texts under each perturbation (see `with_robustness`); `tokenizer_sha256` is of the tokenizer's file.
     """
 
     items: tuple[TextItem, ...]
@@ -68,6 +69,7 @@ class Validation:
     window: Window
     classifier: TokenClassifier
     context: MetricContext
+    tokenizer_sha256: str
     perturbed: tuple[PerturbedTexts, ...] = ()
 
     def measure(self, backend: Backend, items: Sequence[TextItem] | None = None) -> Measurement:
@@ -188,6 +190,7 @@ def validation(
     if counts is not None:
         counts = instance("counts", counts, str | Path | Counts, "the path of a .npz file, or Counts,")
     items = _items(texts)
+    refuse_named_pipe(path)
     text_tokenizer = TextTokenizer.from_file(path, prefix_token=None, end_token=None, chat_template=None)
     if prefix_token is not None:
         text_tokenizer.prefix_token = whole("prefix_token", prefix_token, least=0)
@@ -208,7 +211,7 @@ def validation(
         ),
         absent=dict(classifier.absent),
     )
-    return Validation(items, text_tokenizer, window, classifier, context)
+    return Validation(items, text_tokenizer, window, classifier, context, tokenizer_sha256)
 
 
 def _items(texts: str | Path | Sequence[TextItem]) -> tuple[TextItem, ...]:
@@ -221,6 +224,10 @@ def _items(texts: str | Path | Sequence[TextItem]) -> tuple[TextItem, ...]:
         instance(f"texts: {place}", item, TextItem, what)
         if not all(isinstance(part, str) for part in (item.sample_id, item.text, item.cluster)):
             raise InputError(f"texts: {place}: id, text and cluster are texts (got {shown(item)})")
+        if not isinstance(item.tags, tuple) or not all(isinstance(tag, str) and tag for tag in item.tags):
+            raise InputError(
+                f"texts: {place}: tags: a tuple of non-empty texts is needed (got {shown(item.tags)})"
+            )
         if item.sample_id in ids:
             raise InputError(f"texts: {place}: the id {item.sample_id!r} is repeated; give each text its own")
         ids.add(item.sample_id)
@@ -280,7 +287,9 @@ def validation_of_scenario(path: Path, model: ModelInTraining) -> Validation:
     texts_alone = replace(context, risk=None, dialogues=None, business=())
     items = tuple(read_texts(loaded.text_data))
     changed = tuple(perturbed(one, items, loaded.scenario.seed) for one in loaded.additions.robustness)
-    return Validation(items, model.tokenizer, window, classifier, texts_alone, changed)
+    return Validation(
+        items, model.tokenizer, window, classifier, texts_alone, model.tokenizer_sha256, changed
+    )
 
 
 def _baseline_bundle(loaded: LoadedScenario) -> Bundle:

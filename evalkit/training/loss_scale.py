@@ -44,23 +44,20 @@ class LossScaleReader:
             every: steps between two reads of a parameter.
 
         Raises:
-            InputError: `every` isn't a positive whole number.
+            InputError: the scaler holds no scale, or `every` isn't a positive whole number.
         """
+        if scaler is not None and _number(_held(scaler)) is None:
+            raise InputError(
+                f"loss_scaler: a mindspore.amp.DynamicLossScaler, what holds scale_value, or the parameter itself is needed "
+                f"(got {shown(scaler)})"
+            )
         self._scaler, self._every = scaler, whole("loss_scale_every", every, least=1)
         self.source: str | None = None
         self.lag_steps = 0
 
     def at_start(self, parameters: Any) -> float | None:
-        """The scale before the first step; a drop in that step shows only against it.
-
-        Raises:
-            InputError: the scaler that was given holds none.
-        """
+        """The scale before the first step; a drop in that step shows only against it."""
         holder = self._holder(parameters)
-        if self._scaler is not None and _number(holder) is None:
-            raise InputError(
-                f"loss_scaler: a mindspore.amp.DynamicLossScaler, or what holds scale_value, is needed (got {shown(self._scaler)})"
-            )
         manager = _manager(parameters)
         if manager is not None:
             return _number(manager.get_loss_scale())
@@ -88,7 +85,7 @@ class LossScaleReader:
     def _holder(self, parameters: Any) -> Any:
         """The tensor or parameter that holds the scale."""
         if self._scaler is not None:
-            return getattr(self._scaler, "scale_value", self._scaler)
+            return _held(self._scaler)
         network = argument(parameters, "train_network")
         for owner in (network, getattr(network, "network", None)):
             sense = getattr(owner, "scale_sense", None)
@@ -99,6 +96,10 @@ class LossScaleReader:
                 if found is not None:
                     return found
         return None
+
+
+def _held(scaler: Any) -> Any:
+    return getattr(scaler, "scale_value", scaler)
 
 
 def _manager(parameters: Any) -> Any:

@@ -61,6 +61,7 @@ class TokenMetric(Metric):  # type: ignore[misc]
             confidence=confidence, seed=0, signatures={"text": f"logits|ignore:{ignore_label}|p:fp32|v:1"}
         )
         self._head: ScoringHead | None = None
+        self._width = 0
         self.clear()
 
     def clear(self) -> None:
@@ -79,6 +80,10 @@ class TokenMetric(Metric):  # type: ignore[misc]
         """
         if len(inputs) != 2:
             raise InputError(f"{self.name}: two inputs are needed, logits and labels (got {len(inputs)})")
+        for what, value in zip(("logits", "labels"), inputs, strict=True):
+            instance(
+                f"{self.name}: {what}", value, Tensor | np.ndarray | list, "a tensor, an array or a list"
+            )
         logits = inputs[0] if isinstance(inputs[0], Tensor) else Tensor(np.asarray(inputs[0]))
         labels = self._convert_data(inputs[1])
         if logits.ndim not in (2, 3) or tuple(labels.shape) != tuple(logits.shape[:-1]):
@@ -89,6 +94,12 @@ class TokenMetric(Metric):  # type: ignore[misc]
         if not np.issubdtype(labels.dtype, np.integer):
             raise InputError(f"{self.name}: labels are integers (got {labels.dtype})")
         width = int(logits.shape[-1])
+        if not labels.size:
+            return
+        if self._rows and width != self._width:
+            raise InputError(
+                f"{self.name}: logits of {width} ids after others of {self._width}; give those of one vocabulary"
+            )
         asked = labels != self._ignored
         if ((labels < 0) | (labels >= width))[asked].any():
             raise InputError(
@@ -96,7 +107,8 @@ class TokenMetric(Metric):  # type: ignore[misc]
             )
         flat = logits.reshape(-1, width)
         _refuse_probabilities(self.name, flat)
-        self._head = self._head or ScoringHead(width)
+        if self._head is None or width != self._width:
+            self._head, self._width = ScoringHead(width), width
         targets = np.where(asked, labels, 0).astype(np.int32)
         outputs = self._head(flat, Tensor(targets.reshape(-1)))
         logprob, entropy, margin, rank, _ = (output.asnumpy().reshape(labels.shape) for output in outputs)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence, Set
 from typing import Any
 
-from evalkit.checks import has, instance, several, shown, whole
+from evalkit.checks import function, has, instance, several, shown, whole
 from evalkit.errors import InputError
 from evalkit.training.triggers import AtEnd, StepEvent, Trigger
 
@@ -117,8 +117,9 @@ def _check(place: str, trigger: Any) -> None:
     has(place, trigger, ("name", "forced", "reads", "see"), "a trigger")
     instance(f"{place}: name", trigger.name, str, "a text")
     instance(f"{place}: forced", trigger.forced, bool, "True or False")
-    if not callable(trigger.see):
-        raise InputError(f"{place}: see: a method is needed (got {shown(trigger.see)})")
+    function(f"{place}: see", trigger.see, "a method that takes a step's event", inputs=1)
+    if (begin := getattr(trigger, "begin", None)) is not None:
+        function(f"{place}: begin", begin, "a method without arguments", inputs=0)
     if not isinstance(trigger.reads, Set) or not trigger.reads <= _READS:
         raise InputError(
             f"{place}: reads: a set of {', '.join(sorted(_READS))} is needed (got {shown(trigger.reads)})"

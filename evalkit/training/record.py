@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from evalkit.checks import instance
 from evalkit.errors import InputError
+from evalkit.files import refuse_named_pipe
 from evalkit.metrics.result import MetricResult
 
 
@@ -99,6 +100,7 @@ class JsonlSink:
             InputError: it can't be written.
         """
         self.path = Path(instance("path", path, str | Path, "the path of a file"))
+        refuse_named_pipe(self.path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.open("a", encoding="utf-8").close()

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from evalkit.checks import function, instance, number, whole
+from evalkit.checks import function, instance, number, shown, whole
+from evalkit.errors import InputError
 from evalkit.metrics.registry import spec_for
 from evalkit.metrics.result import Direction, MetricResult
 from evalkit.metrics.spec import ROBUSTNESS_PREFIX, is_declared
@@ -30,9 +31,11 @@ class KeepBest:
     def __post_init__(self) -> None:
         """Raises InputError where no metric has the name, or `save` can't be called."""
         self._sign = _sign(self.metric)
-        function("save", self.save, "a function of the step")
+        function("save", self.save, "a function of the step", inputs=1)
         if self.best is not None:
-            step, value = instance("best", self.best, tuple, "(step, value)")
+            if not isinstance(self.best, tuple) or len(self.best) != 2:
+                raise InputError(f"best: (step, value) is needed (got {shown(self.best)})")
+            step, value = self.best
             self.best = (whole("best: step", step, least=0), _finite("best: value", value))
         self._first = self.best
 

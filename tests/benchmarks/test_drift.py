@@ -1,12 +1,23 @@
 """The drift benchmark on made-up pools: its truth, its halves, and that re-weighting tracks what it should."""
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks import drift
-from benchmarks.drift_data import F1, QUESTIONS, SCRAMBLED, UTTERANCES, Pool, business, courtesy, f1_state
+from benchmarks.drift_data import (
+    F1,
+    QUESTIONS,
+    SCRAMBLED,
+    UTTERANCES,
+    Pool,
+    business,
+    courtesy,
+    f1_state,
+    topic_words,
+)
 from evalkit.resampling.features import entity_density, from_function
 from evalkit.resampling.reweighting import ReweightingSettings
 from evalkit.runs.evidence import Evidence
@@ -78,6 +89,13 @@ def test_the_truth_is_the_mixture_of_the_fresh_half(tracking):
         sums += share * np.mean([f1_state(records[row])[:2] for row in rows], axis=0)
     assert step["share"] == 0.5
     assert step["truth"][F1.name] == pytest.approx(2 * sums[0] / (2 * sums[0] + sums[1]), rel=1e-9)
+
+
+def test_the_glossary_is_the_words_of_the_topics_names(tmp_path):
+    (tmp_path / "banking77").mkdir()
+    names = ["card_arrival", "top_up_by_card", "why_verify_identity", "Refund_not_showing_up"]
+    (tmp_path / "banking77" / "categories.json").write_text(json.dumps(names))
+    assert topic_words(tmp_path) == ["arrival", "card", "identity", "refund", "showing", "top", "verify"]
 
 
 def test_features_of_the_user():

@@ -18,7 +18,7 @@ from evalkit.training.distributed import Ranks
 from evalkit.training.metrics import TokenMetric
 from evalkit.training.selection import KeepBest
 from evalkit.training.triggers import EveryNSteps
-from tests.evalkit.training.driver import drive, network
+from tests.evalkit.training.driver import Nowhere, drive, network
 from tests.evalkit.training.fixtures import small_validation
 from tests.evalkit.training.table import TableBackend
 
@@ -41,7 +41,7 @@ def token_counts(check) -> list[int]:
 
 
 def test_e05_e51_every_text_counts_once_by_its_tokens(check, net):
-    callback = EvalCallback(net, check, [], triggers=[EveryNSteps(1)], metrics=["perplexity/token"])
+    callback = EvalCallback(net, check, [Nowhere()], triggers=[EveryNSteps(1)], metrics=["perplexity/token"])
     drive(callback, steps=1)
     (metric,) = callback.records[0].metrics
     counts = token_counts(check)
@@ -120,7 +120,7 @@ def test_e50_generators_and_modes_are_put_back(check, net):
     net.norm.set_train(False)
     before = state()
     callback = EvalCallback(
-        net, check, [], triggers=[EveryNSteps(1)], keep_best=KeepBest("perplexity/token", save)
+        net, check, [Nowhere()], triggers=[EveryNSteps(1)], keep_best=KeepBest("perplexity/token", save)
     )
     drive(callback, steps=1)
     assert callback.records[0].error is None and callback._decisions._keep_best.best is not None

@@ -17,7 +17,7 @@ from evalkit.training.loss_scale import LossScaleReader
 from evalkit.training.metrics import TokenMetric
 from evalkit.training.selection import KeepBest
 from evalkit.training.triggers import AtEnd, EveryEpoch, EveryNSteps
-from tests.evalkit.training.driver import drive, network
+from tests.evalkit.training.driver import Nowhere, drive, network
 from tests.evalkit.training.fixtures import small_validation
 
 pytestmark = pytest.mark.usefixtures("pynative")
@@ -34,7 +34,7 @@ def watched(check):
     net = network(check)
     net.set_train(True)
     net.dropout.set_train(False)
-    callback = EvalCallback(net, check, [], triggers=[EveryEpoch(), EveryNSteps(4), AtEnd()])
+    callback = EvalCallback(net, check, [Nowhere()], triggers=[EveryEpoch(), EveryNSteps(4), AtEnd()])
     before = parallel_context()
     drive(callback, steps=8)
     assert parallel_context() == before
@@ -114,9 +114,9 @@ def test_m10_m11_contexts_and_modes_are_left_as_they_were(watched):
 def test_m12_m39_a_metric_that_is_not_there_is_told_at_once(check):
     """`metric` for `metrics` was never read; `eval_loss` was missing at the end of the training."""
     with pytest.raises(TypeError, match="metric"):
-        EvalCallback(network(check), check, [], metric=["perplexity/token"])
+        EvalCallback(network(check), check, [Nowhere()], metric=["perplexity/token"])
     with pytest.raises(InputError, match="unknown metric 'eval_loss'"):
-        EvalCallback(network(check), check, [], metrics=["eval_loss"])
+        EvalCallback(network(check), check, [Nowhere()], metrics=["eval_loss"])
     with pytest.raises(InputError, match="unknown metric 'eval_loss'"):
         KeepBest("eval_loss", print)
 

@@ -33,6 +33,11 @@ _MUST_BE_EQUAL = (
     _Equal("seed", "seeds_differ", "warning", "the seeds differ", "give both one seed; samples drawn by another seed are another set"),
 )  # fmt: skip
 
+_MEANING = {
+    "error": "the scores aren't comparable",
+    "warning": "a part of the difference of the scores may come from it",
+}
+
 
 def check_evaluations(first: EvaluationDescription, second: EvaluationDescription) -> list[Finding]:
     """Findings, the gravest first; none: nothing is known that speaks against a comparison."""
@@ -65,7 +70,7 @@ def _differences(first: EvaluationDescription, second: EvaluationDescription) ->
         yield Finding(
             rule.rule,
             rule.severity,
-            f"{rule.what}: the scores aren't comparable",
+            f"{rule.what}: {_MEANING[rule.severity]}",
             evidence,
             rivals,
             rule.action,

@@ -124,3 +124,43 @@ def test_counts_file(tmp_path):
         counts_from_file(path)
     with pytest.raises(InputError, match="no such file"):
         counts_from_file(tmp_path / "absent.npz")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"counts": -np.arange(3)}, "counts: a row of whole numbers from 0 on"),
+        ({"counts": np.array([0.5, 2.0])}, "counts: a row of whole numbers"),
+        ({"counts": np.array([np.nan, 2.0])}, "counts: a row of whole numbers"),
+        ({"counts": np.ones((2, 2))}, "counts: a row of whole numbers"),
+        ({"counts": 5}, "counts: a row of whole numbers"),
+        ({"counts": np.zeros(3, int)}, "counts: .*not all of them 0"),
+        ({"counts": np.full(3, 2**62)}, "counts: a row of whole numbers"),
+        ({"counts": np.array(["a", "b"])}, "counts: a row of whole numbers"),
+        ({"counts": np.arange(3), "words": ["a", "a"], "word_counts": [1, 2]}, "words: one is there twice"),
+        ({"counts": np.arange(3), "words": ["a", "b"], "word_counts": [-1, 2]}, "word_counts: a row of"),
+        ({"counts": np.arange(3), "words": ["a", "b"], "word_counts": [1]}, "zip"),
+    ],
+)
+def test_what_is_no_count_would_class_tokens_wrongly(tmp_path, content, message):
+    path = tmp_path / "counts.npz"
+    np.savez(path, **content)
+    with pytest.raises(InputError, match=f"counts.npz: not a file of counts .*{message}"):
+        counts_from_file(path)
+
+
+def test_whole_numbers_of_any_type_are_counts(tmp_path):
+    np.savez(tmp_path / "counts.npz", counts=np.array([0.0, 3.0]))
+    assert counts_from_file(tmp_path / "counts.npz").tokens.tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_damaged_file_of_counts_is_one_line(tmp_path, save):
+    path = tmp_path / "counts.npz"
+    save(path, counts=np.arange(300))
+    whole = path.read_bytes()
+    for damaged in (whole[:-40], whole[:64] + b"\xff" * 30 + whole[94:]):
+        path.write_bytes(damaged)
+        with pytest.raises(InputError, match="not a file of counts") as caught:
+            counts_from_file(path)
+        assert "\n" not in str(caught.value)

@@ -7,7 +7,9 @@ from evalkit.resampling.features import (
     entity_density,
     feature_matrix,
     from_function,
+    number_density,
     own_feature,
+    term_density,
     token_length,
 )
 from evalkit.tokenization import TextTokenizer
@@ -35,6 +37,21 @@ TERMS = ["savings account", "transfer", "转账"]
 def test_entities(text, entities):
     (value,) = entity_density(TERMS).measure([text])
     assert value == pytest.approx(100 * entities / max(1, len(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers", "terms"),
+    [
+        ("send $300 to my savings account on March 3rd", 2, 1),
+        ("Transfer, transfer: transferred", 0, 2),
+        ("我要在3月5日转账200元", 2, 1),
+        ("", 0, 0),
+    ],
+)
+def test_numbers_and_terms_apart(text, numbers, terms):
+    scale = 100 / max(1, len(text))
+    assert number_density().measure([text]) == pytest.approx([numbers * scale])
+    assert term_density(TERMS).measure([text]) == pytest.approx([terms * scale])
 
 
 def test_token_length_is_that_of_the_tokenizer(tmp_path):
@@ -67,6 +84,10 @@ def test_what_a_users_function_does_wrong_is_named():
 def test_features_are_told_apart_by_what_decides_them():
     assert entity_density(["a"]).identity != entity_density().identity
     assert entity_density(["a", "b"]).identity == entity_density(["b", "a"]).identity
+    apart = {
+        one.identity for one in (entity_density(), number_density(), term_density(["a"]), term_density(["b"]))
+    }
+    assert len(apart) == 4
 
 
 @pytest.mark.parametrize(
@@ -81,9 +102,16 @@ def test_long_texts_take_no_time(text):
     ("make", "message"),
     [
         (lambda: from_function("words", 7), "feature words: a function of a text"),
+        (
+            lambda: from_function("words", lambda: 1),
+            "feature words: a function of a text is needed .called with 1",
+        ),
         (lambda: from_function(len, len), "feature: name: a text"),
         (lambda: entity_density("account"), "entity_density: terms: a list of texts"),
         (lambda: entity_density([7]), "entity_density: terms: a list of texts"),
+        (lambda: term_density([7]), "term_density: terms: a list of texts"),
+        (lambda: term_density([]), "term_density: at least one term"),
+        (lambda: term_density(None), "term_density: terms: a list of texts"),
         (lambda: token_length("tokenizer.json", "t"), "token_length: tokenizer: a TextTokenizer"),
     ],
 )

@@ -133,9 +133,30 @@ def test_a_draw_and_a_feature_of_the_user(tiny_bundle, tmp_path):
     assert read_results(again.folder.results).metrics == read_results(outcome.folder.results).metrics
 
 
+def test_numbers_and_terms_as_features_of_their_own(tiny_bundle, tmp_path):
+    path = write(tmp_path, "features: [number_density, term_density]")
+    (tmp_path / "terms.txt").write_text("card\nsavings\n")
+    classes = "domain: {glossary: terms.txt}, precedence: [domain]"
+    path.write_text(path.read_text().replace("precedence: []", classes))
+    details = (
+        read_results(run(tiny_bundle, path).folder.results)
+        .find("perplexity/token", slice="resampled")
+        .details
+    )
+    assert set(details["marginal_before"]) == {"number_density", "term_density"}
+    assert all(
+        left < 0.01 < details["marginal_before"][name] for name, left in details["marginal_after"].items()
+    )
+
+
 @pytest.mark.parametrize(
     ("resample", "changes", "problem"),
     [
+        (
+            "features: [token_length, term_density]",
+            {},
+            r"scenario\.yaml:8: text\.resample\.features\.1: 'term_density': there is no glossary",
+        ),
         ("features: []", {}, r"scenario\.yaml:8: text\.resample\.features: "),
         (
             "features: [token_lengths]",

@@ -7,6 +7,16 @@ from evalkit.training.callback import EvalCallback
 from tests.evalkit.training.tutorial import TutorialLM
 
 
+class Nowhere:
+    """A sink that keeps nothing: `EvalCallback.records` is what the test looks at."""
+
+    def write(self, record) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class Run:
     """Stands for `RunContext`; `stopped` is the step after which the end was asked for."""
 

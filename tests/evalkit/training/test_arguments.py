@@ -1,6 +1,7 @@
 """Arguments that can't be meant are refused where they are given, in one line that names them."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,8 +13,9 @@ from evalkit.training.evaluation import validation
 from evalkit.training.record import JsonlSink
 from evalkit.training.selection import EarlyStop, KeepBest
 from evalkit.training.triggers import EveryNSteps
-from tests.evalkit.training.driver import drive, network
+from tests.evalkit.training.driver import Nowhere, network
 from tests.evalkit.training.fixtures import small_validation, texts, write_tokenizer
+from tests.evalkit.training.tutorial import LossCell
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +64,8 @@ def nothing(_):
         ({"texts": None}, "texts: a list of TextItem"),
         ({"texts": ["a text"]}, r"texts: 0: TextItem.*got 'a text'"),
         ({"texts": [TextItem(1, "a text", "c")]}, "texts: 0: id, text and cluster are texts"),
+        ({"texts": [TextItem("a", "a text", "c", "cards")]}, "texts: 0: tags: a tuple of .*got 'cards'"),
+        ({"texts": [TextItem("a", "a text", "c", ("x", 3))]}, "texts: 0: tags: a tuple of non-empty texts"),
         ({"texts": [*texts(2), *texts(1)]}, "texts: 2: the id 't000' is repeated"),
         ({"texts": "gone.jsonl"}, r"gone\.jsonl"),
         ({"tokenizer": None}, "tokenizer: the path"),
@@ -84,11 +88,21 @@ def test_a_validation(folder, settings, message):
         ({"sinks": "records.jsonl"}, "sinks: a list of sinks"),
         ({"sinks": [JsonlSink]}, r"sinks: 0: the class JsonlSink instead of an object; write JsonlSink\("),
         ({"sinks": [print]}, "sinks: 0: a sink with write, close"),
+        ({"sinks": []}, r"sinks: there is none, so no record would be kept; give JsonlSink\("),
+        ({"sinks": [SimpleNamespace(write=nothing, close=nothing)]}, "sinks: 0: close: a method without"),
+        ({"sinks": [SimpleNamespace(write=None, close=list)]}, "sinks: 0: write: a method that takes a rec"),
         ({"triggers": EveryNSteps(5)}, "triggers: a list of triggers"),
         ({"triggers": [EveryNSteps]}, "triggers: 0: the class EveryNSteps instead of an object"),
         ({"triggers": [500]}, "triggers: 0: a trigger with name, forced, reads, see is needed"),
         ({"triggers": []}, "triggers: there is none"),
         ({"logits": 3}, "logits: a function"),
+        ({"logits": lambda: 0}, "the function logits takes no network and no token ids"),
+        ({"logits": lambda network: 0}, "the function logits takes 0 inputs"),
+        ({"logits": lambda network, ids, places: 0}, r"the function logits takes 2 inputs.*give logits="),
+        ({"logits": lambda network, ids, *, mask: 0}, "the function logits needs mask by name"),
+        ({"logits": iter}, "the function logits doesn't tell its parameters"),
+        ({"loss_scaler": object()}, r"loss_scaler: .*DynamicLossScaler"),
+        ({"loss_scaler": "amp"}, r"loss_scaler: .*got 'amp'"),
         ({"metrics": "perplexity/token"}, "metrics: a list of metrics' names"),
         ({"metrics": []}, "metrics: there is none"),
         ({"metrics": [7]}, "metrics: a list of metrics' names"),
@@ -122,7 +136,7 @@ def test_a_validation(folder, settings, message):
     ],
 )
 def test_a_callback(check, net, settings, message):
-    given = {"network": net, "validation": check, "sinks": [], **settings}
+    given = {"network": net, "validation": check, "sinks": [Nowhere()], **settings}
     with pytest.raises(InputError, match=message) as caught:
         EvalCallback(given.pop("network"), given.pop("validation"), given.pop("sinks"), **given)
     assert "\n" not in str(caught.value)
@@ -133,8 +147,15 @@ def test_a_callback(check, net, settings, message):
     [
         (lambda: KeepBest("perplexity/tokn", nothing), "did you mean perplexity/token"),
         (lambda: KeepBest("perplexity/token", None), "save: a function"),
+        (
+            lambda: KeepBest("perplexity/token", lambda: 0),
+            "save: a function of the step is needed .called with 1",
+        ),
+        (lambda: KeepBest("perplexity/token", lambda step, name: 0), "save: .*missing .*'name'"),
         (lambda: KeepBest(None, nothing), "metric: a metric's name"),
         (lambda: KeepBest("perplexity/token", nothing, best=3.0), "best: "),
+        (lambda: KeepBest("perplexity/token", nothing, best=(1,)), r"best: \(step, value\) is needed"),
+        (lambda: KeepBest("perplexity/token", nothing, best=(1, "x")), "best: value: a finite number"),
         (lambda: EarlyStop("perplexity/token", patience=0), "patience: a whole number from 1 on"),
         (lambda: EarlyStop("perplexity/token", patience=2.5), "patience: a whole number"),
         (lambda: EarlyStop("perplexity/token", best=math.nan), "best: a finite number"),
@@ -161,14 +182,15 @@ class Odd(EveryNSteps):
         ({"reads": frozenset({"losses"})}, "triggers: 0: reads: a set of loss, loss_scale, overflow"),
         ({"reads": "loss"}, "triggers: 0: reads: a set"),
         ({"see": None}, "triggers: 0: see: a method"),
+        ({"see": lambda: None}, "triggers: 0: see: a method that takes a step's event"),
+        ({"begin": nothing}, "triggers: 0: begin: a method without arguments"),
     ],
 )
 def test_a_trigger_of_ones_own(check, net, fields, message):
     with pytest.raises(InputError, match=message):
-        EvalCallback(net, check, [], triggers=[Odd(**fields)])
+        EvalCallback(net, check, [Nowhere()], triggers=[Odd(**fields)])
 
 
-def test_a_loss_scaler_without_a_scale_is_told_at_the_start(check, net):
-    callback = EvalCallback(net, check, [], loss_scaler=object())
-    with pytest.raises(InputError, match=r"loss_scaler: .*DynamicLossScaler"):
-        drive(callback)
+def test_a_network_that_needs_a_function_is_told_where_the_callback_is_made(check, net):
+    with pytest.raises(InputError, match=r"LossCell takes 2 inputs.*give logits="):
+        EvalCallback(LossCell(net), check, [Nowhere()])

@@ -13,6 +13,7 @@ from evalkit.training.callback import EvalCallback
 from evalkit.training.record import JsonlSink
 from evalkit.training.selection import EarlyStop, KeepBest
 from evalkit.training.triggers import AtEnd, EveryEpoch, EveryNSteps
+from tests.evalkit.training.driver import Nowhere
 from tests.evalkit.training.fixtures import small_validation, token_rows
 from tests.evalkit.training.tutorial import LossCell, TutorialLM, dataset
 
@@ -83,7 +84,7 @@ def test_records_hold_metrics_trigger_and_reason(check, tmp_path):
 def test_it_measures_what_numpy_does(check, tmp_path):
     """The whole text seen at once, float64 sums: an independent way to the same perplexity."""
     network, _, callback = train(
-        check, lambda net: EvalCallback(net, check, [], triggers=[AtEnd()]), epochs=1, dropout=0.0
+        check, lambda net: EvalCallback(net, check, [Nowhere()], triggers=[AtEnd()]), epochs=1, dropout=0.0
     )
     network.set_train(False)
     nll = tokens = 0.0
@@ -102,13 +103,13 @@ def test_it_measures_what_numpy_does(check, tmp_path):
 
 def test_a_network_that_returns_its_loss_needs_one_function(check):
     with pytest.raises(InputError, match=r"takes 2 inputs.*logits="):
-        train(check, lambda net: EvalCallback(LossCell(net), check, []), epochs=1)
+        train(check, lambda net: EvalCallback(LossCell(net), check, [Nowhere()]), epochs=1)
     *_, callback = train(
         check,
         lambda net: EvalCallback(
             LossCell(net),
             check,
-            [],
+            [Nowhere()],
             triggers=[AtEnd()],
             logits=lambda cell, token_ids: cell.network(token_ids),
         ),
@@ -121,7 +122,7 @@ def test_logits_narrower_than_the_tokenizer_are_refused(check):
     with pytest.raises(InputError, match=r"logits are 300 wide, the tokenizer has \d+ ids|256 wide"):
         train(
             check,
-            lambda net: EvalCallback(TutorialLM(256, nn.Dropout(p=0.1)), check, []),
+            lambda net: EvalCallback(TutorialLM(256, nn.Dropout(p=0.1)), check, [Nowhere()]),
             epochs=1,
         )
 
@@ -131,7 +132,9 @@ def test_perturbed_texts_are_measured_at_each_evaluation(check):
     name = "robustness/typos/perplexity/token"
     *_, callback = train(
         check,
-        lambda net: EvalCallback(net, check, [], triggers=[EveryEpoch()], metrics=[name], robustness=specs),
+        lambda net: EvalCallback(
+            net, check, [Nowhere()], triggers=[EveryEpoch()], metrics=[name], robustness=specs
+        ),
         epochs=1,
     )
     (record,) = callback.records
@@ -150,7 +153,7 @@ def test_a_failing_evaluation_is_recorded(check, policy, monkeypatch, capsys):
     monkeypatch.setattr("evalkit.training.evaluation.score_texts", lambda *_, **__: fail())
     _, losses, callback = train(
         check,
-        lambda net: EvalCallback(net, check, [], triggers=[EveryNSteps(2)], on_error=policy),
+        lambda net: EvalCallback(net, check, [Nowhere()], triggers=[EveryNSteps(2)], on_error=policy),
         epochs=1,
     )
     assert callback.records[0].error == "RuntimeError: out of memory"
@@ -165,7 +168,7 @@ def test_keep_best_and_early_stop_decide_by_the_interval(check):
         lambda net: EvalCallback(
             net,
             check,
-            [],
+            [Nowhere()],
             triggers=[EveryNSteps(2)],
             keep_best=KeepBest("perplexity/token", saved.append),
             early_stop=EarlyStop("perplexity/token", patience=1),

@@ -2,14 +2,17 @@
 
 import importlib
 import json
+import os
 import sys
 
 import pytest
 
+from evalkit.canonical import sha256_file
 from evalkit.errors import InputError
+from evalkit.runs.evidence import Evidence
 from evalkit.training.description import EvaluationDescription, describe, read_description, stale_code
 from tests.evalkit.fake_run import plan, random_evidence, write_run
-from tests.evalkit.training.fixtures import small_validation
+from tests.evalkit.training.fixtures import small_validation, write_tokenizer
 from tests.evalkit.training.table import TableBackend
 
 
@@ -29,6 +32,35 @@ def test_round_trip(tmp_path, check):
     found.write(tmp_path / "mine.json")
     read = read_description(tmp_path / "mine.json")
     assert read == EvaluationDescription(**{**vars(found), "source": str(tmp_path / "mine.json")})
+
+
+def test_the_tokenizer_is_that_of_the_validation(tmp_path, check):
+    assert describe("mine", validation=check).tokenizer_sha256 == sha256_file(write_tokenizer(tmp_path))
+    other = tmp_path / "other.json"
+    other.write_text("{}")
+    assert describe("mine", validation=check, tokenizer_file=other).tokenizer_sha256 == sha256_file(other)
+
+
+def test_a_run_and_a_description_of_the_same_texts_hold_the_same_samples(tmp_path):
+    texts = tuple(one for one in random_evidence(1, texts=12, dialogues=0).samples if one.kind == "text")
+    rules = [{"metric": "perplexity/token", "max": 100}]
+    fields = {
+        "seed": 1,
+        "candidate": {**plan()["candidate"], "tokenizer_sha256": None},
+        "backend": {"precision": "fp32"},
+        "environment": {"versions": {}},
+    }
+    folder = write_run(tmp_path / "run", rules, Evidence(samples=texts), None, fields)
+    found = describe("mine", counted=[one.sample_id for one in texts])
+    assert found.samples == 12
+    assert read_description(folder.path).samples_sha256 == found.samples_sha256
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(InputError, match=r"a\.json: a pipe, a file is needed"):
+        read_description(tmp_path / "a.json")
 
 
 def test_company_that_moves_a_score_is_measured(check):

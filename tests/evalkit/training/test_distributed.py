@@ -103,6 +103,14 @@ def test_without_communication_the_ranks_are_not_known(tmp_path, monkeypatch):
         Ranks.of_mindspore(tmp_path)
 
 
+def test_the_shared_folder_is_a_path(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"folder: the path of a folder is needed \(got 7\)"):
+        Ranks.of_mindspore(7)
+    with pytest.raises(InputError, match=r"folder: .*file: a folder is needed, this is a file"):
+        Ranks.of_mindspore(tmp_path / "file")
+
+
 @pytest.mark.slow
 def test_msrun_with_one_two_and_three_processes(tmp_path):
     results = []

@@ -19,6 +19,7 @@ from evalkit.training.distributed import Ranks
 from evalkit.training.drift import Drift, packed_texts, padded_texts
 from evalkit.training.record import JsonlSink
 from evalkit.training.triggers import EveryNSteps
+from tests.evalkit.training.driver import Nowhere
 from tests.evalkit.training.fixtures import small_validation, texts, token_rows
 from tests.evalkit.training.tutorial import LossCell, TutorialLM, dataset
 
@@ -146,6 +147,10 @@ def test_what_a_users_function_does_wrong_ends_no_training(check):
         ({"seed": -1}, "seed: a whole number"),
         ({"settings": {"bins": 4}}, "settings: ReweightingSettings"),
         ({"batch_texts": "texts"}, "batch_texts: a function"),
+        (
+            {"batch_texts": lambda fields, more: []},
+            "batch_texts: a function of the callback's fields is needed .called with 1",
+        ),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):
@@ -248,7 +253,7 @@ def test_a_record_says_why_there_is_no_number(check, tmp_path):
     loss_cell = LossCell(network)
     drift = Drift(lambda arguments: ["far " * 300] * 40, [WORDS])
     callback = EvalCallback(
-        network, check, [], triggers=[EveryNSteps(8)], metrics=["perplexity/token"], drift=drift
+        network, check, [Nowhere()], triggers=[EveryNSteps(8)], metrics=["perplexity/token"], drift=drift
     )
     model = Model(loss_cell, optimizer=nn.Adam(loss_cell.trainable_params(), 1e-2))
     model.train(1, dataset(token_rows(check)), callbacks=[callback], dataset_sink_mode=False)

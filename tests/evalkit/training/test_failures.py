@@ -13,7 +13,7 @@ from evalkit.training.evaluation import validation
 from evalkit.training.record import JsonlSink
 from evalkit.training.selection import EarlyStop, KeepBest
 from evalkit.training.triggers import AtFractions, EveryNSteps, OnLossScaleDrop
-from tests.evalkit.training.driver import drive, network
+from tests.evalkit.training.driver import Nowhere, drive, network
 from tests.evalkit.training.fixtures import texts, write_tokenizer
 
 pytestmark = pytest.mark.usefixtures("pynative")
@@ -38,11 +38,11 @@ class BrokenSink:
         raise RuntimeError("already closed")
 
 
-def callback(check, sinks=(), **settings):
+def callback(check, sinks=None, **settings):
     return EvalCallback(
         network(check),
         check,
-        sinks,
+        sinks or [Nowhere()],
         **{"triggers": [EveryNSteps(1)], "metrics": ["perplexity/token"], **settings},
     )
 
@@ -124,7 +124,19 @@ def test_a_rule_that_can_decide_nothing_says_so_in_each_record_and_at_the_end(tm
     for record in found.records:
         (problem,) = record.problems
         assert problem.startswith("early_stop: nothing is decided by perplexity/token: it has no interval (")
-    assert "early_stop: perplexity/token could decide nothing in 2 evaluation(s): " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert told.count("evalkit: after step 1: early_stop: nothing is decided by perplexity/token: ") == 1
+    assert told.index("after step 1") < told.index(
+        "early_stop: perplexity/token could decide nothing in 2 eval"
+    )
+
+
+def test_a_training_in_which_nothing_was_measured_says_so(check, capsys):
+    found = callback(check, triggers=[EveryNSteps(100)], keep_best=KeepBest("perplexity/token", print))
+    drive(found, steps=2)
+    assert found.records == [] and "nothing was measured: no trigger asked for" in capsys.readouterr().err
+    drive(callback(check), steps=2)
+    assert "nothing was measured" not in capsys.readouterr().err
 
 
 def test_a_feature_that_fails_costs_no_plain_metric(check):

@@ -88,6 +88,26 @@ def test_wrong_inputs_are_one_line(change, message, batch):
         TokenMetric().update(*map(ms.Tensor, change(*batch)))
 
 
+@pytest.mark.parametrize("inputs", [("a", [1]), ([[1.0]], 3), (None, [1])])
+def test_what_holds_no_numbers_is_one_line(inputs):
+    with pytest.raises(InputError, match="a tensor, an array or a list is needed"):
+        TokenMetric().update(*inputs)
+
+
+def test_an_empty_batch_adds_nothing_and_the_vocabulary_stays_one(batch):
+    logits, labels = map(ms.Tensor, batch)
+    metric = TokenMetric()
+    metric.update(logits, labels)
+    before = metric.eval()
+    metric.update(batch[0][:0], batch[1][:0])
+    assert metric.eval() == before
+    with pytest.raises(InputError, match="logits of 7 ids after others of 11"):
+        metric.update(batch[0][..., :7], batch[1] % 7)
+    metric.clear()
+    metric.update(batch[0][..., :7], batch[1] % 7)
+    assert metric.eval() > 1
+
+
 def test_other_names_are_refused():
     with pytest.raises(InputError, match="needs more than logits and labels"):
         TokenMetric("perplexity/oov")

@@ -1,6 +1,7 @@
 """Records and where they go: JSON Lines, MLflow and TensorBoard for real."""
 
 import json
+import os
 
 import pytest
 
@@ -52,6 +53,13 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(InputError, match="can't be written"):
         JsonlSink(tmp_path / "file" / "evaluations.jsonl")
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_is_no_file_of_records(tmp_path):
+    os.mkfifo(tmp_path / "evaluations.jsonl")
+    with pytest.raises(InputError, match="a pipe, a file is needed"):
+        JsonlSink(tmp_path / "evaluations.jsonl")
 
 
 def test_mlflow_holds_values_and_interval_ends(tmp_path, monkeypatch):

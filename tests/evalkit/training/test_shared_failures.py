@@ -8,7 +8,7 @@ from evalkit.errors import InputError
 from evalkit.training.callback import EvalCallback
 from evalkit.training.distributed import FailedRankError, MissingRankError, Ranks
 from evalkit.training.triggers import EveryNSteps, OnLossSpike
-from tests.evalkit.training.driver import network
+from tests.evalkit.training.driver import Nowhere, network
 from tests.evalkit.training.fixtures import small_validation
 from tests.evalkit.training.table import TableBackend
 
@@ -81,6 +81,8 @@ def test_a_rule_on_the_loss_needs_ranks_that_can_share_it(check, tmp_path):
     """Each rank has the loss of its own batches: one alone would evaluate, and wait for the others in vain."""
     apart = Ranks(0, 2, tmp_path, "run")
     with pytest.raises(InputError, match=r"looks at the loss.*Ranks\.of_mindspore"):
-        EvalCallback(network(check), check, [], triggers=[OnLossSpike()], ranks=apart)
-    EvalCallback(network(check), check, [], triggers=[EveryNSteps()], ranks=apart)
-    EvalCallback(network(check), check, [], triggers=[OnLossSpike()], ranks=Ranks(0, 1, tmp_path, "run"))
+        EvalCallback(network(check), check, [Nowhere()], triggers=[OnLossSpike()], ranks=apart)
+    EvalCallback(network(check), check, [Nowhere()], triggers=[EveryNSteps()], ranks=apart)
+    EvalCallback(
+        network(check), check, [Nowhere()], triggers=[OnLossSpike()], ranks=Ranks(0, 1, tmp_path, "run")
+    )

@@ -36,6 +36,15 @@ def test_each_difference_is_named_once(field, value, rule, severity):
     assert any(item.where == "b" for item in finding.evidence) and finding.action
 
 
+def test_only_an_error_makes_scores_incomparable():
+    said = {
+        field: check_evaluations(SOUND, replace(OTHER, **{field: value}))[0].summary
+        for field, value in (("seed", 2), ("precision", "fp16"))
+    }
+    assert said["seed"] == "the seeds differ: a part of the difference of the scores may come from it"
+    assert said["precision"] == "the precisions differ: the scores aren't comparable"
+
+
 def test_what_is_not_known_is_said_and_is_no_difference():
     (finding,) = check_evaluations(SOUND, replace(OTHER, tokenizer_sha256=None, stale=None))
     assert finding.rule == "not_known" and finding.severity == "info"
