@@ -21,6 +21,7 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
     A command returns None (0) or an exit code. Errors of the user's making are one line on stderr; a traceback
     appears only for a fault of ours, exit code 70.
     """
+    _open_closed()
     stdout = sys.stdout
     try:
         result = group.main(args=None if argv is None else list(argv), standalone_mode=False)
@@ -66,6 +67,17 @@ def run(group: click.Command, argv: Sequence[str] | None = None) -> NoReturn:
             "this is a fault of evalkit; please report it with the lines above", int(ExitCode.FAULT)
         )
     sys.exit(code)
+
+
+def _open_closed() -> None:
+    """Let what a caller closed (`>&-`) lead nowhere: the next file would get its number, and with it what libraries print."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _silence_stdout() -> None:
