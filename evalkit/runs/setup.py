@@ -77,7 +77,7 @@ def prepare(
         InputError: data or settings don't fit.
     """
     scenario = loaded.scenario
-    _refuse_own_dialogues(loaded, candidate, baseline)
+    _refuse_silent_models(loaded, candidate, baseline)
     counts = _pinned_counts(loaded, candidate, baseline)
     terms = None if loaded.glossary is None else read_glossary(loaded.glossary)
     sides: list[tuple[Side, MeasuredModel]] = [("candidate", candidate)]
@@ -117,16 +117,23 @@ def data_digests(loaded: LoadedScenario) -> dict[str, Any]:
     return digests
 
 
-def _refuse_own_dialogues(
+def _refuse_silent_models(
     loaded: LoadedScenario, candidate: MeasuredModel, baseline: MeasuredModel | None
 ) -> None:
-    own = [model for model in (candidate, baseline) if isinstance(model, OwnModel)]
-    if loaded.scenario.dialogues is not None and own:
-        raise loaded.error(
-            ("dialogues",),
-            f"{own[0].name} is code of the user's, which scores tokens and holds no conversation; leave dialogues out, or "
-            "measure a bundle or an endpoint",
-        )
+    """Refuse models that hold no conversation, where there are dialogues."""
+    for model in (candidate, baseline) if loaded.scenario.dialogues is not None else ():
+        if isinstance(model, OwnModel):
+            raise loaded.error(
+                ("dialogues",),
+                f"{model.name} is code of the user's, which scores tokens and holds no conversation; leave dialogues out, "
+                "or measure a bundle or an endpoint",
+            )
+        if isinstance(model, Bundle) and model.manifest.tokenizer.chat_template is None:
+            raise loaded.error(
+                ("dialogues",),
+                f"the bundle of {model.name} has no chat template (tokenizer.chat_template is null), so it holds no "
+                "conversation; leave dialogues out, or export or convert it again from a tokenizer that has one",
+            )
 
 
 def _pinned_counts(

@@ -6,6 +6,8 @@ import unicodedata
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
 _FRACTION = re.compile(r"(?<![\d.])(\d+)\.(\d+)(?![\d]|\.\d)")
 _SPACE = re.compile(r"\s+")
+# What makes the digits after it a part of another number: digits, or a sign (the hyphens of a date or a word are none).
+_BEFORE_DIGITS = re.compile(r"(?:\d|\d[.,]|(?:^|[\s(])[-\u2212][$€£¥]?|[$€£¥][-\u2212])$")
 
 
 def normalise(text: str) -> str:
@@ -18,7 +20,7 @@ def normalise(text: str) -> str:
 def states(text: str, value: str, *, whole_words: bool) -> bool:
     """Whether `value` stands in `text`, both normalised.
 
-    Digits are compared as whole numbers: 12 stands neither in 120 nor in 12.5. With `whole_words` the same
+    Digits are compared as whole numbers: 12 stands neither in 120 nor in 12.5 nor in -12. With `whole_words` the same
     holds for
     Latin words: Ann doesn't stand in Anna.
     """
@@ -41,7 +43,7 @@ def _plain_number(match: re.Match[str]) -> str:
 def stands_apart(text: str, start: int, end: int, whole_words: bool) -> bool:
     """Whether text[start:end], which isn't empty, isn't part of a longer number (or, with `whole_words`, Latin word)."""
     before, after = text[:start], text[end:]
-    if text[start].isdigit() and re.search(r"(?:\d|\d[.,])$", before):
+    if text[start].isdigit() and _BEFORE_DIGITS.search(before):
         return False
     if text[end - 1].isdigit() and re.match(r"\d|[.,]\d", after):
         return False

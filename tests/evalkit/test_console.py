@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +64,15 @@ def test_the_exit_code_stands_without_standard_output_or_error(closed: str, body
 def test_a_reader_that_goes_away_in_the_middle_makes_neither_pass_nor_fail() -> None:
     done = unread("click.echo('verdict')", 0)
     assert (done.returncode, done.stderr) == (4, "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_command_runs_without_anywhere_to_print_to(closed: str, code: int, tmp_path: Path) -> None:
+    """A file that it opens doesn't get the number of a closed stream, so that nothing else is printed into it."""
+    kept = tmp_path / "kept"
+    body = f"kept = open({str(kept)!r}, 'w'); import os; [os.write(fd, b'log') for fd in (1, 2)]; click.echo('x'); "
+    body += "print('y', file=sys.stderr); kept.write('evidence'); kept.close()"
+    command = COMMAND.format(body=body, code=code)
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-c", command], timeout=60)
+    assert (done.returncode, kept.read_text()) == (code, "evidence")

@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 
 from evalkit.bundle import load_bundle
+from evalkit.errors import InputError
 from evalkit.replay.client import SandboxClient, TurnReply
 from evalkit.replay.prompt_check import PromptCheck
 from evalkit.replay.runner import run_dialogues
 from evalkit.replay.trial import ReplaySettings
 from evalkit.runs.records import TurnRecord
+from evalkit.runs.setup import prepare
 from evalkit.scenario.dialogue import Dialogue
+from evalkit.scenario.loader import load_scenario
 from tests.sandbox.fixtures import INTENTS
 from tests.sandbox.processes import SandboxProcess
 from tests.support.dialogues import turn
@@ -70,3 +73,19 @@ def test_another_count_or_none_fails(tiny_bundle: Path, told: int | None, droppe
 def test_what_the_flow_answers_has_no_prompt(tiny_bundle: Path) -> None:
     reply = replace(REPLY, finish_reason="HANDED_OVER")
     assert PromptCheck(load_bundle(tiny_bundle).tokenizer).check([], "a human!", reply) == []
+
+
+@pytest.mark.parametrize("side", ["candidate", "baseline"])
+def test_a_bundle_without_a_chat_template_is_refused_before_a_run_begins(
+    tiny_bundle: Path, tmp_path: Path, side: str
+) -> None:
+    bundle = load_bundle(tiny_bundle)
+    tokenizer = bundle.manifest.tokenizer.model_copy(update={"chat_template": None})
+    silent = replace(bundle, manifest=bundle.manifest.model_copy(update={"tokenizer": tokenizer}))
+    (tmp_path / "d.yaml").write_text("id: d\nturns: [{user: hi, gold: hello}]\n")
+    path = tmp_path / "s.yaml"
+    path.write_text("version: 1\nname: s\ndialogues: {include: [d.yaml]}\n")
+    candidate, baseline = (silent, None) if side == "candidate" else (bundle, silent)
+    with pytest.raises(InputError, match=r"s.yaml:3: dialogues: the bundle of tiny has no chat template"):
+        prepare(load_scenario(path), candidate, baseline)
+    prepare(load_scenario(path), bundle, bundle)
