@@ -85,8 +85,8 @@ def strategy_text(report: MemoryReport) -> str:
         cut.recompute if isinstance(cut.recompute, str) else f"runs of {cut.recompute.segments} layers"
     )
     return (
-        f"{cut.devices:,} devices: data {cut.data}, model {cut.model}, pipeline {cut.pipeline}; {cut.micro_batches:,} micro-batches "
-        f"of {cut.micro_batch_size} × {training.sequence_length:,} tokens; recompute {recompute}, gradients {training.gradient_type}, "
+        f"{cut.devices:,} device{'s' * (cut.devices > 1)}: data {cut.data}, model {cut.model}, pipeline {cut.pipeline}; "
+        f"{cut.micro_batches:,} micro-batch{'es' * (cut.micro_batches > 1)} of {cut.micro_batch_size} × {training.sequence_length:,} tokens; recompute {recompute}, gradients {training.gradient_type}, "
         f"ZeRO stage {cut.zero_stage}."
     )
 

@@ -181,17 +181,19 @@ def _variants(
     task: ScreenFile, shape: ModelShape, data: int, model: int, pipeline: int, size: int, rows: int
 ) -> Iterator[Strategy | str]:
     space = task.search
+    # A direction that isn't cut has nothing to share or to interleave: one variant, whatever the lists ask for.
+    interleaves = space.interleave if pipeline > 1 else (1,)
+    zero_stages = space.zero_stages if data > 1 else (0,)
+    sequences = space.sequence_parallel if model > 1 else (False,)
     for schedule in space.schedules:
-        for interleave in space.interleave:
-            for zero in space.zero_stages:
-                for sequence in space.sequence_parallel:
+        for interleave in interleaves:
+            for zero in zero_stages:
+                for sequence in sequences:
                     for recompute in space.recompute:
                         if interleave > 1 and rows % pipeline:
                             # Chunks take turns in groups of `pipeline` micro-batches.
                             yield "micro-batches aren't a multiple of pipeline, which interleaving needs"
                             continue
-                        if (zero and data == 1) or (sequence and model == 1):
-                            continue  # the same as without
                         try:
                             strategy = Strategy(
                                 data=data,
@@ -207,7 +209,7 @@ def _variants(
                             )
                             check_divisible(shape, strategy)
                         except ValidationError:
-                            continue  # interleaving one stage
+                            continue  # GPipe doesn't interleave
                         except InputError as error:
                             yield str(error).partition(" ")[0] + " can't be cut"
                             continue

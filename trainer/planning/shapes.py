@@ -134,24 +134,31 @@ def _gated(config: dict[str, Any], kind: str) -> ModelShape:
         intermediate_size=config["intermediate_size"],
         vocab_size=config["vocab_size"],
         max_length=config.get("max_position_embeddings", 4096),
-        tied_head=bool(config.get("tie_word_embeddings", False)),
+        tied_head=_flag(config, "tie_word_embeddings", default=False),
         # Qwen2's biases stand in no key of its configuration.
-        qkv_bias=kind == "qwen2" or bool(config.get("attention_bias")),
+        qkv_bias=kind == "qwen2" or _flag(config, "attention_bias", default=False),
         qk_norm=kind == "qwen3",
     )
 
 
+def _flag(config: dict[str, Any], name: str, *, default: bool) -> Any:
+    # Passed on as it is: of "false" bool() would make True.
+    value = config.get(name)
+    return default if value is None else value
+
+
 def _gpt2(config: dict[str, Any]) -> ModelShape:
+    width = config["n_embd"]
     return ModelShape(
-        hidden_size=config["n_embd"],
+        hidden_size=width,
         layers=config["n_layer"],
         heads=config["n_head"],
-        intermediate_size=config.get("n_inner") or 4 * int(config["n_embd"]),
+        intermediate_size=config.get("n_inner") or (4 * width if isinstance(width, int) else width),
         vocab_size=config["vocab_size"],
         max_length=config.get("n_positions") or config["n_ctx"],
         activation="gelu",
         norm="layernorm",
         positions="learned",
-        tied_head=bool(config.get("tie_word_embeddings", True)),
+        tied_head=_flag(config, "tie_word_embeddings", default=True),
         bias=True,
     )

@@ -24,6 +24,10 @@ QWEN = {
     "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064, "max_position_embeddings": 32768,
 }  # fmt: skip
 
+GPT2 = {
+    "model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257,
+}  # fmt: skip
+
 
 def test_a_plan_and_changes_to_it(tmp_path):
     (tmp_path / "plan.yaml").write_text(PLAN)
@@ -50,15 +54,7 @@ def test_a_hugging_face_configuration_by_file_folder_or_reference(tmp_path):
 
 
 def test_gpt2_and_its_tied_head(tmp_path):
-    config = {
-        "model_type": "gpt2",
-        "n_embd": 768,
-        "n_layer": 12,
-        "n_head": 12,
-        "n_positions": 1024,
-        "vocab_size": 50257,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(GPT2))
     assert total_parameters(read_memory_file(tmp_path)[1]) == 124_439_808
 
 
@@ -138,6 +134,13 @@ def test_a_wrong_change_is_named(tmp_path, change, words):
         ({key: value for key, value in QWEN.items() if key != "vocab_size"}, "vocab_size: missing"),
         ({**QWEN, "num_key_value_heads": 5}, "isn't a multiple of kv_heads"),
         ({**QWEN, "hidden_size": "wide"}, "hidden_size"),
+        ({**QWEN, "tie_word_embeddings": "false"}, "tied_head: Input should be a valid boolean"),
+        (
+            {**QWEN, "model_type": "llama", "attention_bias": "no"},
+            "qkv_bias: Input should be a valid boolean",
+        ),
+        ({**GPT2, "n_embd": "wide"}, "hidden_size: Input should be a valid integer"),
+        ({**GPT2, "n_embd": None}, "hidden_size: Input should be a valid integer"),
         ({**QWEN, "num_hidden_layers": True}, "layers: Input should be a valid integer"),
         ({**QWEN, "vocab_size": "152064"}, "vocab_size: Input should be a valid integer"),
     ],

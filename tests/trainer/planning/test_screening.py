@@ -281,6 +281,26 @@ def test_a_search_over_nothing_an_unknown_stage_or_the_wrong_kind_is_refused(nam
         SearchSpace.model_validate({name: values})
 
 
+def test_a_direction_that_isnt_cut_is_tried_whatever_the_lists_ask_for():
+    """With zero_stages: [1] alone all cuts of one replica were left out, without a word."""
+    search = {
+        "zero_stages": [1],
+        "sequence_parallel": [True],
+        "interleave": [2],
+        "micro_batch_sizes": [1],
+        "recompute": ["none"],
+    }
+    tried = [item for item in strategies(task(search=search), QWEN_7B, 8, 8) if isinstance(item, Strategy)]
+    cuts = {(item.data, item.model, item.pipeline) for item in tried}
+    assert {(1, 4, 2), (4, 1, 2), (8, 1, 1)} <= cuts
+    for item in tried:
+        assert item.zero_stage == (item.data > 1) and item.sequence_parallel == (item.model > 1)
+        assert item.interleave == (2 if item.pipeline > 1 else 1)
+    both = {**search, "zero_stages": [0, 1], "sequence_parallel": [False, True], "interleave": [1, 2]}
+    every = [item for item in strategies(task(search=both), QWEN_7B, 8, 8) if isinstance(item, Strategy)]
+    assert len(every) == len(set(every))
+
+
 def test_every_strategy_is_accounted_for(screened):
     said = screened.to_json()
     assert said["tried"] == said["fitting"] + sum(said["dropped"].values()) + said["same_time"]
