@@ -264,11 +264,10 @@ class SandboxClient:
         """Close a session.
 
         Raises:
-            SandboxError: the call failed.
+            SandboxError: the call failed, after retries.
         """
         check_text(session_id=session_id)
-        request = pb.CloseSessionRequest(session_id=session_id)
-        called(lambda: self._stub.CloseSession(request, timeout=_CONTROL_TIMEOUT_S, metadata=self._metadata))
+        self._control(self._stub.CloseSession, pb.CloseSessionRequest(session_id=session_id))
 
     def _control(self, method: Any, request: Any) -> Any:
         return self.retries.run(

@@ -7,7 +7,6 @@ aren't touched: their token ids live in the server, and the next turn simply fin
 import asyncio
 import contextlib
 import enum
-import itertools
 import logging
 import os
 import signal
@@ -18,20 +17,19 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from evalkit.errors import EvalkitError, IncompleteError, InputError
-from sandbox.domain import FinishReason
 from sandbox.engine import child
 from sandbox.engine.heartbeat import Heartbeat
+from sandbox.engine.in_flight import TurnsInFlight, read_pieces
 from sandbox.engine.pacing import STREAM_INTERVAL_MS
 from sandbox.engine.pipe import Message, frame
 from sandbox.engine.requests import (
     EngineLoad,
-    GenerationEnd,
     GenerationPiece,
     GenerationRequest,
     RestartReason,
 )
 from sandbox.engine.step_model import EngineName
-from sandbox.errors import CapacityError, EngineUnavailableError
+from sandbox.errors import EngineUnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -115,8 +113,7 @@ class EngineSupervisor:
         self._settled = asyncio.Event()  # ready or closed: no use in waiting
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._numbers = itertools.count(1)
-        self._inboxes: dict[int, asyncio.Queue[Message | None]] = {}
+        self._turns = TurnsInFlight()
 
     async def start(self) -> None:
         """Start the engine and wait until it has loaded the model; from then on it's kept running.
@@ -143,7 +140,7 @@ class EngineSupervisor:
             self._keeper.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._keeper
-        self._fail_turns()
+        self._turns.fail()
         if self._process is not None:
             await child.kill(self._process)
             self.pid = None
@@ -152,9 +149,7 @@ class EngineSupervisor:
     async def generate(self, request: GenerationRequest) -> AsyncIterator[AsyncIterator[GenerationPiece]]:
         """See `sandbox.engine.requests.Engine`."""
         await self._wait_until_ready()
-        number = next(self._numbers)
-        inbox: asyncio.Queue[Message | None] = asyncio.Queue()
-        self._inboxes[number] = inbox
+        number, inbox = self._turns.join()
         self._send(
             {
                 "op": "generate",
@@ -167,10 +162,10 @@ class EngineSupervisor:
             }
         )
         try:
-            yield self._pieces(inbox)
+            yield read_pieces(inbox, self._unavailable)
         finally:
-            # Still registered: the end hasn't come, so whoever wanted the reply has left.
-            if self._inboxes.pop(number, None) is not None:
+            # The end hasn't come, so whoever wanted the reply has left.
+            if self._turns.leave(number):
                 self._send({"op": "cancel", "request": number})
 
     def release(self, cache_key: int) -> None:
@@ -196,32 +191,6 @@ class EngineSupervisor:
                     await self._settled.wait()
         if self.state is not EngineState.READY:
             raise self._unavailable()
-
-    async def _pieces(self, inbox: "asyncio.Queue[Message | None]") -> AsyncIterator[GenerationPiece]:
-        while True:
-            # Whatever came while the reader was busy goes out as one piece: a reader that lags costs less, not more.
-            messages = [await inbox.get()]
-            while not inbox.empty():
-                messages.append(inbox.get_nowait())
-            tokens = [message for message in messages if message is not None and message["event"] == "token"]
-            piece = GenerationPiece(
-                tuple(token for message in tokens for token in message["ids"]),
-                "".join(message["text"] for message in tokens),
-            )
-            if len(tokens) == len(messages):
-                yield piece
-                continue
-            last = messages[-1]  # nothing follows what isn't a token
-            if last is None:
-                raise self._unavailable()
-            match last["event"]:
-                case "rejected":
-                    raise CapacityError(last["reason"])
-                case "broken":
-                    raise EngineUnavailableError(last["reason"])
-                case _:
-                    yield _last_piece(piece, last)
-                    return
 
     def _unavailable(self) -> EngineUnavailableError:
         if self.state is EngineState.CLOSED:
@@ -280,10 +249,13 @@ class EngineSupervisor:
             watch = asyncio.create_task(self._kill_when_silent(process, heartbeat))
             try:
                 async for message in child.messages(process):
-                    if message["event"] == "pong":
-                        heartbeat.answered()
-                    else:
-                        self._deliver(message)
+                    match message["event"]:
+                        case "pong":
+                            heartbeat.answered()
+                        case "load":
+                            self._load = message
+                        case _:
+                            self._turns.deliver(message)
                 code = await process.wait()
             finally:
                 watch.cancel()
@@ -308,7 +280,7 @@ class EngineSupervisor:
         self._death = how
         self.restarts[reason] += 1
         self._set_state(EngineState.STARTING)
-        self._fail_turns()
+        self._turns.fail()
 
     async def _relaunch(self, reason: str, back_off_s: float) -> tuple[Process, float]:
         limit_s = self._load_limit_s
@@ -325,23 +297,6 @@ class EngineSupervisor:
                 reason = f"it hung while loading: not ready after {limit_s:.3g} s"
                 limit_s *= 2
 
-    def _deliver(self, message: Message) -> None:
-        if message["event"] == "load":
-            self._load = message
-            return
-        number = message["request"]
-        inbox = self._inboxes.get(number)
-        if inbox is None:
-            return  # cancelled meanwhile
-        if message["event"] != "token":
-            del self._inboxes[number]
-        inbox.put_nowait(message)
-
-    def _fail_turns(self) -> None:
-        for inbox in self._inboxes.values():
-            inbox.put_nowait(None)
-        self._inboxes.clear()
-
     def _send(self, message: Message) -> None:
         # A dead engine's pipe swallows writes; its death is noticed where its answers are read.
         process = self._process
@@ -356,14 +311,3 @@ class EngineSupervisor:
             else:
                 self._settled.set()
             self._on_state(state)
-
-
-def _last_piece(before: GenerationPiece, message: Message) -> GenerationPiece:
-    end = GenerationEnd(
-        finish_reason=FinishReason(message["reason"]),
-        reused_tokens=message["reused"],
-        queue_ns=message["queue_ns"],
-        prefill_ns=message["prefill_ns"],
-        decode_ns=message["decode_ns"],
-    )
-    return GenerationPiece((*before.token_ids, *message["ids"]), before.text + message["text"], end)

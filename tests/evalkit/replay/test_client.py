@@ -184,6 +184,25 @@ def test_a_limit_that_will_not_go_away_is_not_retried() -> None:
     assert len(sandbox.requests) == 1
 
 
+def test_closing_is_repeated() -> None:
+    """Of a turn that was cancelled the server may still be busy, and it may be restarting its engine."""
+
+    class Busy(FakeSandbox):
+        left = 2
+
+        def CloseSession(self, request: Any, context: Any) -> Any:  # noqa: N802
+            self.left -= 1
+            if self.left >= 0:
+                context.abort(grpc.StatusCode.ABORTED, "another turn is running")
+            return super().CloseSession(request, context)
+
+    sandbox = Busy(lambda session, text: Answer("hi"))
+    with serve(sandbox) as address, SandboxClient(address) as client:
+        client.open("s", "en")
+        client.close("s")
+    assert sandbox.closed == ["s"]
+
+
 def test_a_turn_without_an_id_is_never_repeated() -> None:
     sandbox = failing(grpc.StatusCode.UNAVAILABLE, 1)
     with serve(sandbox) as address, SandboxClient(address) as client:
