@@ -66,7 +66,7 @@ def test_a_reader_that_goes_away_in_the_middle_makes_neither_pass_nor_fail() -> 
     assert (done.returncode, done.stderr) == (4, "")
 
 
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_command_runs_without_anywhere_to_print_to(closed: str, code: int, tmp_path: Path) -> None:
     """A file that it opens doesn't get the number of a closed stream, so that nothing else is printed into it."""
