@@ -2,10 +2,11 @@
 
 import json
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from evalkit.checks import instance
 from evalkit.errors import InputError
@@ -110,12 +111,21 @@ class JsonlSink:
     def write(self, record: EvaluationRecord) -> None:
         """See `Sink.write`."""
         line = json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(line)
+        with self.path.open("ab+") as stream:
+            # A line that a killed training or a full disk tore off would swallow this record too.
+            stream.write(("\n" * _torn(stream) + line).encode())
 
     def close(self) -> None:
         """See `Sink.close`."""
         # Nothing is open between two records.
+
+
+def _torn(stream: BinaryIO) -> bool:
+    """Whether a file ends in the middle of a line."""
+    if not stream.seek(0, os.SEEK_END):
+        return False
+    stream.seek(-1, os.SEEK_END)
+    return stream.read(1) != b"\n"
 
 
 class MlflowSink:

@@ -15,6 +15,7 @@ from mindspore.train import Model
 from evalkit.resampling.features import entity_density, from_function
 from evalkit.resampling.reweighting import ReweightingSettings
 from evalkit.training import AtEnd, Drift, EvalCallback, EveryNSteps, OnLossSpike, Ranks, validation
+from tests.evalkit.training.driver import Nowhere
 from tests.evalkit.training.fixtures import texts, token_rows, write_tokenizer
 from tests.evalkit.training.tutorial import LossCell, TutorialLM, dataset
 
@@ -56,7 +57,7 @@ def main() -> None:
     callback = EvalCallback(
         network,
         check,
-        [],
+        [Nowhere()],
         triggers=[EveryNSteps(6), OnLossSpike(), AtEnd()],
         metrics=METRICS,
         robustness=[{"perturb": "typos", "rate": 0.1}],

@@ -55,6 +55,17 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path):
         JsonlSink(tmp_path / "file" / "evaluations.jsonl")
 
 
+def test_a_torn_line_costs_no_other_record(tmp_path):
+    path = tmp_path / "evaluations.jsonl"
+    path.write_text('{"step": 1}\n{"step": 2, "tri')
+    sink = JsonlSink(path)
+    sink.write(RECORD)
+    sink.write(RECORD)
+    lines = path.read_text().splitlines()
+    assert lines[:2] == ['{"step": 1}', '{"step": 2, "tri']
+    assert [json.loads(line)["step"] for line in lines[2:]] == [RECORD.step] * 2
+
+
 @pytest.mark.timeout(20)
 def test_a_pipe_is_no_file_of_records(tmp_path):
     os.mkfifo(tmp_path / "evaluations.jsonl")
