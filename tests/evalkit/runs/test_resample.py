@@ -211,5 +211,5 @@ def test_the_digest_follows_target_and_features(tmp_path):
 
 
 def test_power_says_that_it_cannot_know(tmp_path):
-    (power,) = scenario_power(load_scenario(write(tmp_path)), None)
+    (power,) = scenario_power(load_scenario(write(tmp_path)), None).rules
     assert power.power is None and "isn't known before a run" in power.reason
