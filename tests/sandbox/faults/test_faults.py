@@ -266,10 +266,12 @@ def test_s26_callers_that_repeat_what_was_refused_never_meet_a_bare_cancelled(
         threads = [threading.Thread(target=talk) for _ in range(16)]
         for thread in threads:
             thread.start()
-        assert eventually(lambda: ended["OK"] >= 16, 30)
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == 0
-        stop.set()
+        try:
+            assert eventually(lambda: ended["OK"] >= 16, 30)
+            server.process.send_signal(signal.SIGTERM)
+            assert server.process.wait(30) == 0
+        finally:
+            stop.set()  # or else they go on for ever, at every later test's cost
         for thread in threads:
             thread.join(30)
         assert set(ended) == {"OK", "UNAVAILABLE"}

@@ -129,13 +129,15 @@ def test_s23_beyond_capacity_only_resource_exhausted_and_the_queue_stays_bounded
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        with ThreadPoolExecutor(1) as pool:
-            with server.frozen_engine():
-                arriving = pool.submit(arrivals, server, tmp_path, "over", sessions=300, **LONG)
-                assert eventually(lambda: refused() > 0, 60)
-            over = arriving.result()
-        stop.set()
-        watcher.join()
+        try:
+            with ThreadPoolExecutor(1) as pool:
+                with server.frozen_engine():
+                    arriving = pool.submit(arrivals, server, tmp_path, "over", sessions=300, **LONG)
+                    assert eventually(lambda: refused() > 0, 60)
+                over = arriving.result()
+        finally:
+            stop.set()
+            watcher.join()
         codes = Counter(turn["code"] for result in over for turn in result["turns"])
         assert set(codes) == {"OK", "RESOURCE_EXHAUSTED"}
         assert codes["OK"] >= PLACES
