@@ -48,7 +48,7 @@ class ChatRenderer:
         """Compile the template.
 
         Raises:
-            InputError: the tokenizer has no chat template, or it is broken.
+            InputError: the tokenizer has no chat template, or one that can't hold a conversation.
         """
         from jinja2 import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -69,6 +69,7 @@ class ChatRenderer:
         self._render_roles = lru_cache(_REMEMBERED)(self._render_anew)
         self._literal_ids = lru_cache(_REMEMBERED)(self._encode_literal)
         self._end_ids = self._reply_end()
+        self._render_roles(("user", "assistant", "user"), True)
 
     def conversation(self, messages: Sequence[Message]) -> ChatIds:
         """A whole conversation, for training; the prefix token, where there is one, stands first."""
@@ -86,8 +87,20 @@ class ChatRenderer:
             after_reply = own
         return ChatIds(ids=ids, reply=reply)
 
+    def system_problem(self) -> str:
+        """Why the template takes no system text; empty where it takes one."""
+        try:
+            self._render_roles(("system", "user"), True)
+        except InputError as error:
+            return str(error)
+        return ""
+
     def opening(self, system_text: str | None, user_text: str) -> list[int]:
-        """Prompt ids of a session's first turn, prefix token included."""
+        """Prompt ids of a session's first turn, prefix token included.
+
+        Raises:
+            InputError: the template takes no system text.
+        """
         messages = [Message("user", user_text)]
         if system_text:
             messages.insert(0, Message("system", system_text))
@@ -149,20 +162,26 @@ class ChatRenderer:
         return self._render_roles(tuple(message.role for message in messages), add_generation_prompt)
 
     def _render_anew(self, roles: tuple[str, ...], add_generation_prompt: bool) -> str:
-        from jinja2 import TemplateError
-
         marked: list[dict[str, Any]] = [
             {"role": role, "content": f"{_OPEN}{index}{_CLOSE}"} for index, role in enumerate(roles)
         ]
         try:
-            return self._template.render(
+            text = self._template.render(
                 messages=marked,
                 add_generation_prompt=add_generation_prompt,
                 bos_token="",
                 eos_token=self._end_text(),
             )
-        except TemplateError as error:
+        except Exception as error:  # a template computes: it fails with whatever Python raises
             raise InputError(f"tokenizer.chat_template: {error}") from None
+        for message in marked:
+            if text.count(message["content"]) != 1:
+                # The model wouldn't see what was said, and no number would show it.
+                raise InputError(
+                    f"tokenizer.chat_template: leaves out or repeats what a {message['role']} message says; it has to stand in"
+                    " the rendering once, unchanged"
+                )
+        return text
 
     def _end_text(self) -> str:
         end = self._tokenizer.end_token

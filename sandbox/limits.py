@@ -31,6 +31,7 @@ class Limits:
         max_waiting_turns: turns that wait for a place in the engine's batch.
         opening_tokens: counts the tokens of a shortest first prompt after a system text; None where an engine that
             tokenises by itself is asked.
+        system_problem: why the model takes no system text; empty where it takes one.
     """
 
     max_context_tokens: int
@@ -45,6 +46,7 @@ class Limits:
     max_message_bytes: int = 4 << 20
     max_waiting_turns: int = 64
     opening_tokens: Callable[[str], int] | None = None
+    system_problem: str = ""
 
     @property
     def max_turn_tokens(self) -> int:
@@ -77,6 +79,10 @@ class Limits:
     def check_system_text(self, text: str) -> str:
         """Check a session's system text; empty means none. One that leaves no room for a turn is refused."""
         self._check_bytes("system_text", text, self.max_system_bytes)
+        if text and self.system_problem:
+            raise InvalidRequestError(
+                f"can't be given to this model ({self.system_problem}); leave it empty", "system_text"
+            )
         # A token holds a byte or more, so a text shorter than half of the context fits; counting costs as much as a turn.
         if self.opening_tokens is not None and 2 * len(text.encode()) > self.max_context_tokens:
             tokens = self.opening_tokens(text)

@@ -194,7 +194,7 @@ class _PrometheusTurn:
     def piece(self, piece: TurnPiece) -> None:
         if piece.repeated:
             return
-        if piece.token_ids or (piece.text and piece.reply is None):
+        if piece.token_ids or (piece.text and self._is_new(piece)):
             now_ns = time.perf_counter_ns()
             waited_s = (now_ns - self._last_ns) / 1e9
             tokens = max(1, len(piece.token_ids))
@@ -208,6 +208,12 @@ class _PrometheusTurn:
         if piece.reply is not None:
             began_ns = self._last_ns if self._first_ns is None else self._first_ns
             self._metrics.turn_ended(piece.reply, self._last_ns - began_ns)
+
+    def _is_new(self, piece: TurnPiece) -> bool:
+        """Whether a text without ids counts as a token; what was held back for a stop string follows one that did."""
+        if piece.reply is None:
+            return True
+        return self._first_ns is None and piece.reply.finish_reason is not FinishReason.HANDED_OVER
 
 
 class _GaugeCollector:

@@ -104,6 +104,7 @@ class _Server:
             idle_ttl_s=options.idle_ttl_s,
             max_waiting_turns=options.max_waiting,
             opening_tokens=opening_counter(served.renderer),
+            system_problem=served.renderer.system_problem() if served.renderer else "",
         )
         flow = BusinessFlow.load(options.flow) if options.flow else None
         self._store = SessionStore(self._limits, self._engine.release)

@@ -49,7 +49,7 @@ def check_plaintext(listen: str, allowed: bool) -> None:
     """Refuse a port without TLS that other machines can reach, unless the operator asks for it.
 
     Raises:
-        InputError: `listen` isn't this machine's loopback and plaintext isn't allowed.
+        InputError: `listen` isn't this machine's loopback and plaintext isn't allowed, or its host is unknown.
     """
     host = listen.rpartition(":")[0]
     if not allowed and not _is_loopback(host):
@@ -62,8 +62,10 @@ def check_plaintext(listen: str, allowed: bool) -> None:
 def _is_loopback(host: str) -> bool:
     try:
         addresses = {info[4][0] for info in socket.getaddrinfo(host.strip("[]"), None)}
-    except OSError:
-        return False
+    except (OSError, UnicodeError):  # the second of names that no name can be
+        raise InputError(
+            f"--listen: {host}: is no host that this machine knows; give a name or an address of its own"
+        ) from None
     return all(ipaddress.ip_address(str(address).partition("%")[0]).is_loopback for address in addresses)
 
 

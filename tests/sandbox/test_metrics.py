@@ -1,6 +1,7 @@
 """What the metrics make of a turn's pieces."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -83,3 +84,15 @@ def test_a_reply_that_came_at_once_tells_no_time_per_token(monkeypatch: pytest.M
     assert values["time_to_first_token_seconds_sum"] == pytest.approx(0.090)
     assert values["request_time_per_output_token_seconds_count"] == 0
     assert values["generation_tokens_total"] == 5
+
+
+@pytest.mark.parametrize(("reason", "count"), [(FinishReason.END, 1), (FinishReason.HANDED_OVER, 0)])
+def test_a_text_that_came_whole_with_the_end_has_a_first_token(
+    reason: FinishReason, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A served model's reply that begins like a stop string is held back until its end; a hand-over has no token."""
+    told = replace(reply(1), token_ids=(), finish_reason=reason)
+    values = counted([(40, TurnPiece("x", (), told))], monkeypatch)
+    assert values["time_to_first_token_seconds_count"] == count
+    assert values["time_to_first_token_seconds_sum"] == pytest.approx(0.04 * count)
+    assert values["inter_token_latency_seconds_count"] == 0

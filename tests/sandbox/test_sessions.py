@@ -17,6 +17,7 @@ from sandbox.domain import (
 )
 from sandbox.errors import (
     CapacityError,
+    InvalidRequestError,
     SessionBusyError,
     SessionEndedError,
     SessionExistsError,
@@ -162,6 +163,13 @@ def test_a_transcript_can_always_be_sent(ids: int, size: int) -> None:
             session.store(asked, reply)
     assert transcript_to_wire(session, "d" * 64).ByteSize() <= 4 << 20
     assert turns > 50
+
+
+def test_no_session_opens_with_a_system_text_that_the_template_leaves_out() -> None:
+    store = SessionStore(Limits(64, system_problem="leaves it out"), lambda key: None)
+    with pytest.raises(InvalidRequestError, match=r"system_text: .*leaves it out"):
+        store.open("", "", "be kind", "")
+    assert store.open("", "", "", "").system_text == ""
 
 
 def test_a_session_exists_for_its_owner_only() -> None:
