@@ -84,7 +84,7 @@ def prepare(
     if baseline is not None:
         sides.append(("baseline", baseline))
     texts = () if loaded.text_data is None else tuple(read_texts(loaded.text_data))
-    resample = _resample(loaded, texts, candidate, terms)
+    resample = resample_of(loaded, texts, candidate, terms)
     return RunSetup(
         loaded=loaded,
         texts=texts,
@@ -196,13 +196,17 @@ def _window(model: ScoredModel, loaded: LoadedScenario) -> Window | None:
     return None
 
 
-def _resample(
+def resample_of(
     loaded: LoadedScenario,
     texts: Sequence[TextItem],
-    candidate: MeasuredModel,
+    candidate: ScoredModel,
     terms: Sequence[str] | None,
 ) -> ResampleSetup | None:
-    """Weights of the texts. Both models share them, made by the candidate's tokenizer, so that a change is one of the models."""
+    """Weights of the texts. Both models share them, made by the candidate's tokenizer, so that a change is one of the models.
+
+    Raises:
+        InputError: the target is broken, or there is nothing to re-weight.
+    """
     text, resample = loaded.scenario.text, loaded.resample
     if text is None or text.resample is None or resample is None:
         return None

@@ -215,13 +215,14 @@ class EvalCallback(Callback):  # type: ignore[misc]
     def _measure(self, key: str) -> tuple[Measurement, ResampleSetup | None, str]:
         """The metrics, the weights that they were measured under, and the digest of the network's weights."""
         assert self._backend is not None  # the training has begun
-        resample = None if self._drift is None else self._drift.setup(self._ranks, key)
-        check = self._validation.reweighted(resample)
+        check = self._validation
+        if self._drift is not None:
+            check = check.reweighted(self._drift.setup(self._ranks, key))
         if self._ranks is None:
             measurement = check.measure(self._backend)
         else:
             measurement = self._ranks.measure(check, self._backend, key)
-        return measurement, resample, self._backend.model_digest
+        return measurement, check.context.resample, self._backend.model_digest
 
     def _evaluate(self, run_context: Any, event: StepEvent, trigger: str, reason: str) -> None:
         began = time.perf_counter_ns()

@@ -29,7 +29,7 @@ from evalkit.runs.evidence_io import in_order
 from evalkit.runs.perturbed import OnRecords, ScoreItems, score_perturbed
 from evalkit.runs.promotion import promoted_bundle
 from evalkit.runs.records import SampleRecord
-from evalkit.runs.setup import measurement_of
+from evalkit.runs.setup import measurement_of, resample_of
 from evalkit.scenario.loader import LoadedScenario, load_scenario
 from evalkit.scenario.schema import Classes, Window
 from evalkit.scoring.scorer import score_texts
@@ -84,10 +84,8 @@ class Validation:
 
         return self.measured_by(score, items)
 
-    def reweighted(self, resample: ResampleSetup | None) -> "Validation":
+    def reweighted(self, resample: ResampleSetup) -> "Validation":
         """The same with the texts re-weighted too, as slice `resampled`."""
-        if resample is None:
-            return self
         return replace(self, context=replace(self.context, resample=resample))
 
     def measured_by(self, score: ScoreItems, items: Sequence[TextItem] | None = None) -> Measurement:
@@ -282,10 +280,11 @@ def validation_of_scenario(path: Path, model: ModelInTraining) -> Validation:
             )
         counts = counts_from_bundle(_baseline_bundle(loaded))
     terms = None if loaded.glossary is None else read_glossary(loaded.glossary)
-    window, classifier, context = measurement_of(model, loaded, counts, terms)
+    items = tuple(read_texts(loaded.text_data))
+    resample = resample_of(loaded, items, model, terms)
+    window, classifier, context = measurement_of(model, loaded, counts, terms, resample)
     assert window is not None  # the model's max_length is known
     texts_alone = replace(context, risk=None, dialogues=None, business=())
-    items = tuple(read_texts(loaded.text_data))
     changed = tuple(perturbed(one, items, loaded.scenario.seed) for one in loaded.additions.robustness)
     return Validation(
         items, model.tokenizer, window, classifier, texts_alone, model.tokenizer_sha256, changed

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from evalkit.checks import instance, several
 from evalkit.errors import InputError
@@ -29,7 +30,9 @@ class MeasuredNames:
         )
         # The user's metrics are named by their declaration; their code isn't asked about made-up texts.
         ours = type(declared)(declared.specs, (), declared.mappings, declared.calibrations)
-        measured = [named.name for named in build_estimators(Evidence(samples=(text,)), check.context, ours)]
+        # Weights are of the real texts.
+        plain = replace(check.context, resample=None)
+        measured = [named.name for named in build_estimators(Evidence(samples=(text,)), plain, ours)]
         own = [metric.name for metric in declared.own if metric.evidence == "text"]
         self._specs = {name: declared.spec(name) for name in (*measured, *own)}
         self._absent = check.context.absent

@@ -25,6 +25,7 @@ text:
   data: texts.jsonl
   window: {length: 48, stride: 48, prefix: first}
   classes: {counts: candidate}
+  resample: {target: traffic.jsonl, features: [number_density], min_effective: 2, max_uncovered: 0.9}
 """
 
 
@@ -33,8 +34,13 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("watched")
     write_records(folder / "train.jsonl", 0, 60)
     write_records(folder / "validation.jsonl", 100, 20)
-    texts = [{"id": f"x{n}", "text": f"Tom, how is Graz? I am number {n * 13}."} for n in range(15)]
+    texts = [{"id": f"x{n}", "text": f"Tom, how is Graz? I am number {n * 13}."} for n in range(40)]
     (folder / "texts.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts), encoding="utf-8")
+    # Half of the numbers are short, of the texts a fifth.
+    traffic = [
+        {"id": f"y{n}", "text": f"Tom, how is Graz? I am number {10 + n + 90 * (n % 2)}."} for n in range(60)
+    ]
+    (folder / "traffic.jsonl").write_text("".join(json.dumps(text) + "\n" for text in traffic))
     (folder / "scenario.yaml").write_text(SCENARIO, encoding="utf-8")
     (folder / "plain.yaml").write_text(CONFIG, encoding="utf-8")
     (folder / "config.yaml").write_text(
@@ -68,6 +74,9 @@ def test_the_last_record_has_the_numbers_of_the_exported_bundle(folder, run):
         for metric in run_scenario(request, SilentProgress()).results.metrics
     }
     shared = [metric for metric in found[-1]["metrics"] if (metric["name"], metric["slice"]) in offline]
+    weighted = next(one for one in shared if (one["name"], one["slice"]) == ("perplexity/token", "resampled"))
+    assert weighted["value"] is not None and weighted["value"] != shared[0]["value"]
+    assert 2 < found[-1]["effective_sample_size"] <= 40 and found[-1]["drift"]["target_texts"] == 60
     assert {"perplexity/token", "perplexity/long_tail", "perplexity/oov", "bits_per_byte"} <= {
         metric["name"] for metric in shared
     }
