@@ -39,7 +39,8 @@ def read_pilot(folder: RunFolder, loaded: LoadedScenario, policy: Policy) -> tup
     check_sealed(folder)
     derived, name = derive(folder, policy), f"run {folder.path.name}"
     try:
-        unlike, other = _unlike(plan, loaded, policy), list(_other_samples(plan, loaded))
+        data = data_digests(loaded)
+        unlike, other = _unlike(plan, loaded, policy, data), list(_other_samples(plan, loaded, data))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"{folder.plan}: {error!r:.100}; the file is damaged or of another version"
@@ -47,9 +48,9 @@ def read_pilot(folder: RunFolder, loaded: LoadedScenario, policy: Policy) -> tup
     return Pilot(name, derived.results, derived.comparison, unlike), [f"{name} {says}" for says in other]
 
 
-def _other_samples(plan: dict[str, Any], loaded: LoadedScenario) -> Iterator[str]:
+def _other_samples(plan: dict[str, Any], loaded: LoadedScenario, data: dict[str, Any]) -> Iterator[str]:
     """In what the pilot's samples aren't the scenario's."""
-    ours, theirs = _samples(data_digests(loaded)), _samples(plan.get("data", {}))
+    ours, theirs = _samples(data), _samples(plan.get("data", {}))
     nouns = " and ".join(
         noun
         for kind, noun in _SAMPLES.items()
@@ -71,10 +72,13 @@ def _samples(digests: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _unlike(plan: dict[str, Any], loaded: LoadedScenario, policy: Policy) -> dict[str, str]:
+def _unlike(
+    plan: dict[str, Any], loaded: LoadedScenario, policy: Policy, data: dict[str, Any]
+) -> dict[str, str]:
     """Why numbers of the pilot don't hold for the scenario, by metric: they were measured in another way."""
-    theirs = context_from_plan(plan).signatures
-    ours = _signatures(plan, loaded, context_from_plan(plan))
+    context = context_from_plan(plan)
+    theirs = context.signatures
+    ours = _signatures(plan, loaded, context, data)
     unlike = {}
     for metric in {rule.metric for rule in policy.rules}:
         family = loaded.additions.declared.spec(metric).family
@@ -83,7 +87,9 @@ def _unlike(plan: dict[str, Any], loaded: LoadedScenario, policy: Policy) -> dic
     return unlike
 
 
-def _signatures(plan: dict[str, Any], loaded: LoadedScenario, context: MetricContext) -> dict[str, str]:
+def _signatures(
+    plan: dict[str, Any], loaded: LoadedScenario, context: MetricContext, data: dict[str, Any]
+) -> dict[str, str]:
     """Signatures that the pilot's model would give under the scenario."""
     theirs = context.signatures
     known = dict(part.partition(":")[::2] for part in theirs.get("text", theirs.get("risk", "")).split("|"))
@@ -91,7 +97,7 @@ def _signatures(plan: dict[str, Any], loaded: LoadedScenario, context: MetricCon
         loaded,
         window=_window(plan, loaded, known),
         precision=known.get("p", ""),
-        classes_digest=known.get("c", "") if _same_classes(plan, loaded, context) else "another",
+        classes_digest=known.get("c", "") if _same_classes(plan, loaded, context, data) else "another",
         tokenizer_sha256=known.get("t", ""),
         words=word_rule(loaded).name,
     )
@@ -108,12 +114,14 @@ def _window(plan: dict[str, Any], loaded: LoadedScenario, known: dict[str, str])
     return None if known.get("w", "whole") == "whole" else parse_window(known["w"])
 
 
-def _same_classes(plan: dict[str, Any], loaded: LoadedScenario, context: MetricContext) -> bool:
+def _same_classes(
+    plan: dict[str, Any], loaded: LoadedScenario, context: MetricContext, data: dict[str, Any]
+) -> bool:
     """Whether the token classes are declared alike; counts of a bundle are the model's matter."""
     ours, theirs = loaded.scenario.text, plan["scenario"].get("text")
     if ours is None or theirs is None:
         return True
-    data, others = data_digests(loaded), plan.get("data", {})
+    others = plan.get("data", {})
     return (
         _declared(ours.classes) == _declared(Classes.model_validate(theirs["classes"]))
         and all(data.get(kind) == others.get(kind) for kind in ("counts", "glossary"))
