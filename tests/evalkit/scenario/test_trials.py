@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from evalkit.cli import cli
 from evalkit.errors import InputError
@@ -82,26 +82,22 @@ def test_a_figure_is_held_to_the_same(tmp_path: Path) -> None:
         load_scenario(path)
 
 
+def alias_set(policy: Path, scenario: Path) -> Result:
+    command = ["alias", "set", "production", "--policy", str(policy), "--scenario", str(scenario)]
+    return CliRunner().invoke(cli, command)
+
+
 def test_an_alias_demands_no_more_than_its_scenario_plays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVALKIT_HOME", str(tmp_path / "home"))
     scenario = write(tmp_path, 4)
     scenario.write_text(scenario.read_text().split("gate:")[0])
-    command = [
-        "alias",
-        "set",
-        "production",
-        "--policy",
-        str(tmp_path / "policy.yaml"),
-        "--scenario",
-        str(scenario),
-    ]
-    done = CliRunner().invoke(cli, command)
+    done = alias_set(tmp_path / "policy.yaml", scenario)
     assert "policy.yaml:3: rules.0.k: dialogue/pass_hat_k with k = 4 needs 4 trials" in str(done.exception)
     (tmp_path / "other").mkdir()
     gate = write(tmp_path / "other", 4, "trials: 4, variation: [paraphrase, typos]")
-    done = CliRunner().invoke(cli, [*command[:4], str(gate), *command[5:]])
+    done = alias_set(gate, scenario)
     assert "other/scenario.yaml:7: gate.rules.0.k: dialogue/pass_hat_k with k = 4 needs" in str(
         done.exception
     )
@@ -115,14 +111,5 @@ def test_an_alias_demands_nothing_that_stands_on_a_played_user(
     scenario.write_text(scenario.read_text().split("gate:")[0])
     user = "user: {kind: model, endpoint: 'http://x/v1', model: m, declare: m}"
     (tmp_path / "d.yaml").write_text(f"id: d\n{user}\nturns: [{{user: hi, gold: hello}}]\n")
-    command = [
-        "alias",
-        "set",
-        "production",
-        "--policy",
-        str(tmp_path / "policy.yaml"),
-        "--scenario",
-        str(scenario),
-    ]
-    done = CliRunner().invoke(cli, command)
+    done = alias_set(tmp_path / "policy.yaml", scenario)
     assert "a model plays the user, and the blocking rule on dialogue/pass_hat_k of" in str(done.exception)
